@@ -284,6 +284,7 @@ def _block_loss(y: np.ndarray, P: np.ndarray, s: np.ndarray, *, labels: np.ndarr
     P = np.hstack([1 - P, P]) if P.shape[1] == 1 else P
     # Not scikit-learn's log_loss: its warning about sums would be lost on the worker, and it sums in float32.
     eps = np.finfo(P.dtype).eps
+    # The ε of the dtype of P, as scikit-learn has it: a float32 probability of 1 is known to 1e-7 alone.
     losses = -np.log(np.clip(P[_one_hot(y, labels)], eps, 1 - eps), dtype=np.float64)
     return np.array([s @ losses, s.sum(), np.sum(np.abs(P.sum(axis=1) - 1) > np.sqrt(eps))])
 
@@ -336,6 +337,7 @@ def roc_auc_score(
         raise InputError("y_score has two columns; pass those of the second label, y_score[:, 1]")
     if n_columns > 1 and multi_class == "raise":
         raise InputError(f"y_score has {n_columns} columns; pass multi_class='ovr'")
+    # An area is of ranks among all rows, which no sum over blocks has.
     if is_dask_array(rows[0]):
         rows = [A.rechunk(-1) for A in rows]
     return _summed(partial(_block_area, labels=labels, average=average), rows)
@@ -427,6 +429,7 @@ def _rows(
         arrays[name] = A[:, 0] if one_column and A.ndim == 2 else A
     if not n:
         raise InputError("y_true has no rows; give at least one row to score")
+    # Arrays in memory are cut like the first lazy one, so that blocks of all meet in one task.
     row_chunks = next((A.chunks[0] for A in arrays.values() if is_dask_array(A)), None)
     if row_chunks is None:
         return [_checked(A, name, name in labels) for name, A in arrays.items()]

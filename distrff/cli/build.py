@@ -12,6 +12,7 @@ import click
 import distrff as drf
 from distrff.cli import LAST_WORK, NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import (
+    Result,
     Value,
     WordOrJson,
     command,
@@ -20,10 +21,8 @@ from distrff.cli.command import (
     parameter,
     parameters_of,
     progress_lines,
-    show,
     spelt_as_option,
     together,
-    verbosity_options,
 )
 from distrff.cli.data import (
     check_has_target,
@@ -95,10 +94,7 @@ def _either(words: Sequence[str]) -> str:
 
 # In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
 _HELP = {
-    "C": "Weight of the loss against the penalty; cv chooses it, and inf is the hard margin of --model svc.",
-    "alpha": "Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     "cv": "Folds for --alpha cv or --C cv.",
-    "dtype": "Type of features and products; sums are float64.",
     "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
     "columns. binning is for --kernel laplacian, which is its default.",
@@ -107,23 +103,17 @@ _HELP = {
     "kernel": 'JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
     '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  [default: '
     "gaussian]",
-    "kernel_tol": "Largest error of the kernel, as a share of k(0).",
     "length_scale": "Width of the kernel, or one for each column; auto finds one by a small fit on a "
     "sample, ard one for each column by the likelihood of a smaller sample. --features equispaced chooses "
     "both by held-out errors of all rows, and has ard as its default.  [default: auto]",
-    "max_sweeps": "Light sweeps at most.  [default: 200]",
     "metric": "Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
     '"metric" as a list of rows.  [default: each column alike]',
     "model": "Numbers by ridge, labels by the next three, principal components by pca.",
-    "multi_class": "One class against the rest each, or one loss for all.",
     "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
     "--features auto has this number unless it chooses binning or equispaced features.",
-    "n_grids": "Number of grids, each of one entry in a row.",
-    "noise": "What blurs the sign of f.",
     "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
     "chooses it by held-out errors.  [default: 1.5]",
     "random_state": "Seed; by default a fresh one, which the result names.",
-    "sampling": "How frequencies are drawn; auto takes the fastest of the accurate ways.",
     "scale": "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
     "stay sparse.",
     "solver": "For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
@@ -343,12 +333,7 @@ def show_defaults(ctx: click.Context) -> None:
     values: dict[str, Any] = {"features": "auto"} if features == "auto" else {}
     if features not in ("auto", "linear") and not isinstance(ctx.params["kernel"], dict):
         of_kernel = kernel_options(ctx.params)
-        names = (
-            ("nu", "length_scale")
-            if features == "equispaced" and of_kernel["kernel"] == "matern"
-            else ("length_scale",)
-        )
-        values |= {name: of_kernel[name] for name in names}
+        values |= {name: of_kernel[name] for name in ("nu", "length_scale") if name in of_kernel}
     if model not in (None, "pca"):
         penalty = "C" if model in ("svc", "likelihood") else "alpha"
         values[penalty] = parameters_of(MODELS[model])[penalty].default
@@ -401,7 +386,6 @@ KEYS = (
 )
 @checkpoint_options
 @fit_options
-@verbosity_options
 @click.pass_context
 def fit(
     ctx: click.Context,
@@ -411,9 +395,8 @@ def fit(
     checkpoint: str | None,
     checkpoint_every: float | None,
     overwrite: bool,
-    as_json: bool,
     **options: Any,
-) -> None:
+) -> Result:
     """Fit a model to DATA and write it to --out.
 
     DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
@@ -469,9 +452,8 @@ def fit(
             raise
         values["report"] = page
         lines.append(f"  report page {page}")
-    show(values, as_json=as_json, lines=lines)
-    if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED"):
-        ctx.exit(NOT_CONVERGED)
+    is_well = report["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED")
+    return Result(values, lines, 0 if is_well else NOT_CONVERGED)
 
 
 def _digest_of(model: Any) -> str:

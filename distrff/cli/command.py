@@ -370,24 +370,63 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: tuple[Any, ..
 
 OTHER = "Other options"
 """The last heading in `--help`, of the options without one."""
+AS_JSON = "as_json"
+
+
+class Result(NamedTuple):
+    """What a command has found: values for JSON, and lines for people, by default one a value."""
+
+    values: dict[str, Any]
+    lines: Iterable[str] | None = None
+    code: int = 0
 
 
 class Command(click.Command):
-    """A click command with `--config`, and with the options of a `section` together in its help."""
+    """A click command that prints the `Result` of its function, with grouped options in its help.
+
+    All have `--json`, `--verbose` and `--config`.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        config = click.Option(
-            ["--config"],
-            type=click.Path(exists=True, dir_okay=False),
-            metavar="FILE",
-            is_eager=True,  # its values are there before the other options are read
-            expose_value=False,
-            callback=_take_config,
-            help="TOML file of options by their names, such as n-components = 2048, or of arguments, such as "
-            "data; what is on the command line counts more.",
-        )
-        self.params.append(config)
+        json_help = "Print one JSON object, and nothing else on standard output."
+        self.params += [
+            click.Option(["--json", AS_JSON], is_flag=True, help=json_help),
+            click.Option(
+                ["--verbose"],
+                is_flag=True,
+                expose_value=False,
+                callback=be_verbose,
+                help="Show logs, all warnings, and tracebacks.",
+            ),
+            click.Option(
+                ["--config"],
+                type=click.Path(exists=True, dir_okay=False),
+                metavar="FILE",
+                is_eager=True,  # its values are there before the other options are read
+                expose_value=False,
+                callback=_take_config,
+                help="TOML file of options by their names, such as n-components = 2048, or of arguments, "
+                "such as data; what is on the command line counts more.",
+            ),
+        ]
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Call the function, and print its result: as one strict JSON object, or as lines."""
+        ctx.meta[AS_JSON] = ctx.params.pop(AS_JSON)
+        result = super().invoke(ctx)
+        if result is None:
+            return
+        values, lines, code = result
+        if ctx.meta[AS_JSON]:
+            # Imported here: it has NumPy, for which `--help` need not wait.
+            from distrff.utils.serialize import strict
+
+            lines = [json.dumps(strict(values), allow_nan=False)]
+        for line in aligned(values) if lines is None else lines:
+            click.echo(line)
+        if code:
+            ctx.exit(code)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take `--header none`, as in pandas, for `--no-header`: click has no flags that may have a value."""
@@ -502,34 +541,6 @@ class _PublicFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return public_text(super().format(record))
-
-
-verbosity_options = together(
-    click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
-    ),
-    click.option(
-        "--verbose",
-        is_flag=True,
-        expose_value=False,
-        callback=be_verbose,
-        help="Show logs, all warnings, and tracebacks.",
-    ),
-)
-
-
-def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None = None) -> None:
-    """Print values as one JSON object, non-finite numbers as null, or else the lines for people.
-
-    Without lines these are one a value.
-    """
-    from distrff.utils.serialize import strict
-
-    if as_json:
-        click.echo(json.dumps(strict(values), allow_nan=False))
-        return
-    for line in aligned(values) if lines is None else lines:
-        click.echo(line)
 
 
 @contextmanager

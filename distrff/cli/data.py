@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +15,7 @@ import click
 
 import distrff as drf
 from distrff.cli import spelt_as_options
-from distrff.cli.command import (
-    StorageOption,
-    command,
-    flag,
-    parameter,
-    parameters,
-    show,
-    together,
-    verbosity_options,
-)
+from distrff.cli.command import Result, StorageOption, command, flag, parameter, parameters, together
 from distrff.errors import InputError
 from distrff.utils.text import listed, public_name
 
@@ -181,6 +172,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
             )
         arguments |= chosen(options, _OF_TEXT) | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: drf.convert(path, rows, **arguments))
+    # Only these rules read rows when a dataset is opened; all else is in the files' metadata.
     passes = any(of_table.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
         return drf.open_dataset(path, **arguments, sample_dim=sample_dim, ids=_ids(options))
@@ -193,21 +185,29 @@ def chosen(options: Mapping[str, Any], names: str) -> dict[str, Any]:
 
 def check_has_target(path: str, options: Mapping[str, Any]) -> None:
     """Raise InputError, before rows are read, if neither options nor file name the target of a model."""
-    from distrff.io.convert.convert import open_source
-    from distrff.io.convert.text import LibsvmSource
-    from distrff.io.open import stored_kind
-
-    remote = storage_options(options)
     if options["target"] or options["model"] == "pca":
         return
-    if not _is_raw(path, options) and stored_kind(path, remote) == "zarr":
-        return  # the group has an array of targets, or is refused once it is open
-    source = open_source(path, **_source_options(options))
-    if not isinstance(source, LibsvmSource) and not getattr(source, "targets", ()):
+    source = _table_source(path, options)
+    if source is not None and not getattr(source, "targets", ()):
         raise InputError(
             f"{public_name(path)} has no target yet: name it with --target; its columns are "
             f"{listed(source.kinds)}"
         )
+
+
+def _table_source(path: str, options: Mapping[str, Any], known: Sequence[str] = ()) -> Any:
+    """The table of named columns at a path; None for a Zarr group and libsvm files.
+
+    These bring their targets, and are refused without once they are open.
+    """
+    from distrff.io.convert.convert import open_source
+    from distrff.io.convert.text import LibsvmSource
+    from distrff.io.open import stored_kind
+
+    if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
+        return None
+    source = open_source(path, known=known, **_source_options(options))
+    return None if isinstance(source, LibsvmSource) else source
 
 
 def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
@@ -273,6 +273,7 @@ def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple
             f"{public_name(path)} holds principal components, which have no predictions to judge"
         )
     dataset = open_data_for(model, data, options)
+    # A Zarr group brings its y; a table without --target has none.
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")
     return model, dataset
@@ -293,16 +294,11 @@ def _wanted_steps(steps: Any, path: str, options: Mapping[str, Any]) -> Any:
 
 def _target_names(steps: Any, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the columns that `--target` gives by name or index."""
-    from distrff.io.convert.convert import open_source
-    from distrff.io.convert.text import LibsvmSource
-    from distrff.io.open import stored_kind
     from distrff.io.tables import named_columns
 
     given, steps = list(options["target"]), steps.for_prediction()
-    if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
-        return tuple(given)
-    source = open_source(path, known=steps.raw_names, **_source_options(options))
-    if isinstance(source, LibsvmSource):
+    source = _table_source(path, options, steps.raw_names)
+    if source is None:
         return tuple(given)
     source.follow(steps)
     return tuple(named_columns(source, given))
@@ -372,6 +368,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
             f"distrff convert {public_name(path)} ROWS.zarr"
         )
     parent = Path(tempfile.gettempdir())
+    # The command's context removes it, however the command ends; a killed one leaves it to the next.
     folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
     rows = str(folder / "rows.zarr")
     report = convert(rows)
@@ -420,6 +417,7 @@ def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         if scheduler == "local":
             stack.enter_context(_scratch_folder())
+        # Workers are checked before they get work: one of another version fails late, and with other words.
         check_workers(stack.enter_context(drf.connect(scheduler, n_workers=n_workers, memory_limit=limit)))
         yield
 
@@ -448,8 +446,7 @@ def _scratch_folder() -> Iterator[None]:
 @parameter("convert", "dtype", help="Type of X.")
 @parameters("convert", "chunk_rows overwrite")
 @checkpoint_options
-@verbosity_options
-def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
+def convert(src: tuple[str, ...], dst: str, **options: Any) -> Result:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
 
     SRC are files, folders or globs of one format, found by their first bytes: delimited text or
@@ -463,4 +460,4 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
         refuse_overlap("DST", dst, source=path)
     arguments = {name: value for name, value in options.items() if value is not None}
     arguments |= {"target": target_of(options), "storage_options": storage_options(options)}
-    show(drf.convert(list(src), dst, **arguments), as_json=as_json)
+    return Result(drf.convert(list(src), dst, **arguments))

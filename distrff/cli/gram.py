@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -20,7 +20,7 @@ from distrff.cli.build import (
     show_defaults,
     show_left_out,
 )
-from distrff.cli.command import command, progress_lines, show, verbosity_options
+from distrff.cli.command import Result, command, progress_lines
 from distrff.cli.data import (
     check_has_target,
     chosen,
@@ -38,6 +38,9 @@ from distrff.cli.data import (
 )
 from distrff.errors import InputError
 from distrff.utils.text import public_name
+
+if TYPE_CHECKING:
+    from distrff.io.dataset import Dataset
 
 _KINDS = ("gram", "toeplitz")
 
@@ -71,9 +74,8 @@ _KINDS = ("gram", "toeplitz")
 @option("fold_by")
 @option("dtype")
 @cluster_options
-@verbosity_options
 @click.pass_context
-def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+def gram(ctx: click.Context, data: str, out: str, overwrite: bool, **options: Any) -> Result:
     """Write the Gram of DATA to --out: all that a ridge model needs of its rows, and none of them.
 
     Sites, days or shards each make theirs, the later ones --like the first; merge adds them, and solve makes
@@ -83,36 +85,33 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool
     like = options["like"]
     others = {"data": data} if like is None else {"data": data, "--like": like}
     place = place_to_write(out, options, overwrite=overwrite, kinds=_KINDS, **others)
-    found, seed = _gram_of(ctx, data) if like is None else _gram_like(ctx, data, like)
-    found.save(out, overwrite=overwrite, storage_options=storage_options(options))
-    values = {**_described(found), "seed": seed, "out": str(place)}
-    _show(values, as_json, [f"  seed {seed}"])
-
-
-def _gram_of(ctx: click.Context, data: str) -> tuple[Any, int]:
-    features = checked_map(ctx)
-    check_has_target(data, ctx.params)
-    dataset = open_data(data, ctx.params)
-    check_target(dataset, ctx.params["model"], ctx.params["target"])
-    show_defaults(ctx)
-    show_left_out(dataset)
+    dataset, arguments = _rows_of(ctx, data) if like is None else _rows_like(ctx, data, like)
 
     from distrff.utils.random import resolve_seed
 
-    options, seed = ctx.params, resolve_seed(ctx.params["random_state"])
+    seed = resolve_seed(options["random_state"])
     with workers_of(options), progress_lines(ctx):
-        found = drf.gram(
-            dataset,
-            features,
-            targets="numeric" if options["model"] == "ridge" else "classes",
-            cv=None if options["cv"] == 1 else options["cv"],
-            random_state=seed,
-            **chosen(options, "fold_by scale dtype"),
-        )
-    return found, seed
+        found = drf.gram(dataset, random_state=seed, **arguments)
+    found.save(out, overwrite=overwrite, storage_options=storage_options(options))
+    return _result({**_described(found), "seed": seed, "out": str(place)}, [f"  seed {seed}"])
 
 
-def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Any, int]:
+def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
+    """The rows of a Gram, and the arguments that its options say."""
+    options, features = ctx.params, checked_map(ctx)
+    check_has_target(data, options)
+    dataset = open_data(data, options)
+    check_target(dataset, options["model"], options["target"])
+    show_defaults(ctx)
+    show_left_out(dataset)
+    targets = "numeric" if options["model"] == "ridge" else "classes"
+    folds = None if options["cv"] == 1 else options["cv"]
+    given = chosen(options, "fold_by scale dtype")
+    return dataset, {"features": features, "targets": targets, "cv": folds, **given}
+
+
+def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[str, Any]]:
+    """The rows of a Gram that takes all else from another one."""
     options = ctx.params
     for name in options.keys() - {*_WITH_LIKE}:
         # A file of options may be that of the first Gram.
@@ -121,17 +120,12 @@ def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Any, int]:
     first = _load(like, storage_options(options))
     dataset = open_data_for(first, data, options)
     check_target(dataset, "ridge" if first.targets.kind == "numeric" else "ridge-classifier")
-
-    from distrff.utils.random import resolve_seed
-
-    seed = resolve_seed(options["random_state"])
-    with workers_of(options), progress_lines(ctx):
-        return drf.gram(dataset, like=first, random_state=seed), seed
+    return dataset, {"like": first}
 
 
 _WITH_LIKE = (
     "data", "out", "overwrite", "like", "target", "sample_weight", "y_name", "columns", "x_name",
-    "storage_options", "random_state", "scheduler", "workers", "memory_limit", "as_json",
+    "storage_options", "random_state", "scheduler", "workers", "memory_limit",
 )  # fmt: skip
 
 
@@ -139,8 +133,7 @@ _WITH_LIKE = (
 @click.argument("grams", nargs=-1, required=True)
 @result_options
 @storage_option
-@verbosity_options
-def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+def merge(grams: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> Result:
     """Write the sum of GRAMS to --out: the Gram of all their rows together, fold by fold.
 
     They must have the same map, scaling, classes and folds, as those made --like the first have.
@@ -150,6 +143,7 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
     if twice := next((path for i, path in enumerate(grams) if path in grams[:i]), None):
         raise InputError(f"{public_name(twice)} is named twice, and its rows would count twice; name it once")
     place = place_to_write(out, options, overwrite=overwrite, kinds=_KINDS, **others)
+    # One after the other: three of D² numbers are in memory at once, however many there are.
     total: Any = _load(grams[0], remote)
     for path in grams[1:]:
         other = _load(path, remote)
@@ -163,7 +157,7 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
         except InputError as error:
             raise InputError(f"{public_name(path)} cannot be added: {error}") from None
     total.save(out, overwrite=overwrite, storage_options=remote)
-    _show({**_described(total), "out": str(place)}, as_json, [f"  of {len(grams)} Gram(s)"])
+    return _result({**_described(total), "out": str(place)}, [f"  of {len(grams)} Gram(s)"])
 
 
 @command()
@@ -175,9 +169,8 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
 @option("tol")
 @option("include_std")
 @storage_option
-@verbosity_options
 @click.pass_context
-def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+def solve(ctx: click.Context, path: str, out: str, overwrite: bool, **options: Any) -> Result:
     """Write the ridge model of GRAM to --out, without any row.
 
     It is the model that fit makes of the same rows, for numbers or for class labels, as GRAM has them, and
@@ -200,9 +193,7 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
     report = estimator.report_
     values = {key: report[key] for key in KEYS if key in report and key != "seed"} | {"out": str(place)}
     lines = [*map(spelt_as_options, repr(report).splitlines()), f"  written to {place}"]
-    show(values, as_json=as_json, lines=lines)
-    if report["status"] != "CONVERGED":
-        ctx.exit(NOT_CONVERGED)
+    return Result(values, lines, 0 if report["status"] == "CONVERGED" else NOT_CONVERGED)
 
 
 # Helpers of all three commands.
@@ -239,7 +230,7 @@ def _described(sums: Any) -> dict[str, Any]:
     }
 
 
-def _show(values: dict[str, Any], as_json: bool, more: list[str]) -> None:
+def _result(values: dict[str, Any], more: list[str]) -> Result:
     what = "Gram" if values["kind"] == "gram" else "sums on equispaced features"
     lines = [
         f"{what} of {values['n_samples']:,} rows, {values['n_columns']} columns, {values['n_components']} "
@@ -248,4 +239,4 @@ def _show(values: dict[str, Any], as_json: bool, more: list[str]) -> None:
         *more,
         f"  written to {values['out']}",
     ]
-    show(values, as_json=as_json, lines=lines)
+    return Result(values, lines)

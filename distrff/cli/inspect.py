@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli.command import aligned, command, flag, show, verbosity_options
+from distrff.cli.command import Result, aligned, command, flag
 from distrff.cli.data import arguments_of, cluster_options, row_options, storage_options, workers_of
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
+
+Remote = dict[str, Any] | None
+Described = tuple[dict[str, Any], dict[str, Any]]
+"""Values that are shown one a line, and further ones for JSON, of which arrays and columns are listed."""
 
 
 @command()
@@ -22,8 +26,7 @@ if TYPE_CHECKING:
 @row_options
 @flag("--no-rows", "Read no rows of a dataset, its metadata only.")
 @cluster_options
-@verbosity_options
-def inspect(path: str, as_json: bool, **options: Any) -> None:
+def inspect(path: str, **options: Any) -> Result:
     """Describe what is at PATH.
 
     That is a model, a Gram, a checkpoint, what predict, raster or transform wrote, or a dataset.
@@ -35,34 +38,36 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, header_of
 
-    remote = storage_options(options)
+    remote, name = storage_options(options), public_name(path)
     document = Location.of(path, remote).root() or {}
     header = header_of(document) or {}
-    if header.get("kind") in ("model", "gram", "toeplitz"):
-        values, lines = described_group(path, header["kind"], remote)
-    elif document.get("node_type") == "array":
-        values, lines = described_array(path, header, remote)
-    elif header.get("kind") == "predictions":
-        values, lines = described_results(header)
-    elif header.get("kind") == "checkpoint":
-        values, lines = described_checkpoint(path, remote)
-    elif header.get("kind") == "raster":
-        values, lines = described_raster(path, header, remote)
+    kind = "array" if document.get("node_type") == "array" else header.get("kind")
+    rows_of: Dataset | None = None
+    if kind in ("model", "gram", "toeplitz"):
+        shown, more = described_group(path, kind, remote)
+    elif kind == "array":
+        shown, more = described_array(path, header, remote), {}
+    elif kind == "predictions":
+        shown, more = _of_header(header, "n_rows"), {"columns": header.get("columns")}
+    elif kind == "raster":
+        arrays = [array | {"dimensions": names} for array, names in _arrays_of(path, remote)]
+        arrays.sort(key=lambda array: array["name"] not in ("prediction", "std"))
+        shown, more = _of_header(header), {"arrays": arrays}
+    elif kind == "checkpoint":
+        shown, more = described_checkpoint(path, remote), {}
     else:
         dataset = stored_dataset(path, **arguments_of(options))
-        values, lines = described_dataset(path, dataset, remote)
-        if not options["no_rows"]:
-            with workers_of(options):
-                found, more = described_rows(dataset)
-            values, lines = {**values, **found}, [*lines, *more]
-    name = public_name(path)
-    show({"path": name, **values}, as_json=as_json, lines=[f"{name}: {values['kind']}", *lines])
+        shown, more = described_dataset(path, dataset, remote)
+        rows_of = None if options["no_rows"] else dataset
+    lines = [f"{name}: {shown['kind']}", *_lines(shown, more)]
+    if rows_of is not None:
+        with workers_of(options):
+            found = described_rows(rows_of)
+        more, lines = more | found, [*lines, *_row_lines(found, rows_of.n_rows)]
+    return Result({"path": name, **shown, **more}, lines)
 
 
-# Descriptions of what is stored: values for JSON, and lines for people.
-
-Remote = dict[str, Any] | None
-Described = tuple[dict[str, Any], list[str]]
+# Descriptions of what is stored.
 
 _MAX_LISTED = 20
 _FITTED = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
@@ -70,6 +75,11 @@ _ENDED = (
     "status", "C", "loss", "solver", "tol", "margin",
     "primal", "dual", "duality_gap", "relative_gradient", "relative_residual",
 )  # fmt: skip
+
+
+def _of_header(header: dict[str, Any], *more: str) -> dict[str, Any]:
+    """The description of results that their own header gives."""
+    return {key: header.get(key) for key in ("kind", "format", *more, "complete", "model")}
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
@@ -97,7 +107,7 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         values["intervals"] = None if found.intervals is None else str(found.intervals)
     specification = metadata["specification"]
     inner = specification.get("inner", specification)  # of a map with a metric
-    shared = {
+    shown = {
         "kind": kind,
         **values,
         "features": inner["kind"],
@@ -108,44 +118,35 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         "bytes": sum(A.nbytes for A in arrays.values()),
     }
     if inner is not specification:
-        shared["metric"] = inner["n_columns"], specification["n_columns"]
-    names, widths = metadata.get("column_names"), shared.get("length_scale")
-    shown = dict(shared)
-    if names is not None and isinstance(widths, list) and len(widths) == len(names):
-        shown["length_scale"] = dict(zip(names, widths, strict=True))
-    listing = [
+        shown["metric"] = inner["n_columns"], specification["n_columns"]
+    more = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
+    more["arrays"] = [
         {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
         for name, A in arrays.items()
     ]
-    rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
-    return {**shared, "arrays": listing, **rest}, [*_value_lines(shown), *_array_lines(listing)]
+    names, widths = metadata.get("column_names"), shown.get("length_scale")
+    if names is not None and isinstance(widths, list) and len(widths) == len(names):
+        # People see which column a width is of; JSON keeps the list.
+        shown["length_scale"], more["length_scale"] = dict(zip(names, widths, strict=True)), widths
+    return shown, more
 
 
-def described_array(path: str, header: dict[str, Any], remote: Remote) -> Described:
+def described_array(path: str, header: dict[str, Any], remote: Remote) -> dict[str, Any]:
     """Describe a Zarr array, such as predictions."""
     from distrff.io.results import open_array
     from distrff.io.storage import Location
 
     array = open_array(Location(path, remote), mode="r")
-    values = {
+    return {
         "kind": header.get("kind") or "array",
         "shape": array.shape,
         "dtype": _dtype_name(array.dtype),
         "chunks": array.chunks,
         **{key: header.get(key) for key in ("complete", "model")},
     }
-    return values, _value_lines(values)
 
 
-def described_results(header: dict[str, Any]) -> Described:
-    """Describe predictions in several columns, by what their header says."""
-    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model")}
-    columns = header.get("columns")
-    listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
-    return {**values, "columns": columns}, [*_value_lines(values), *listing]
-
-
-def described_checkpoint(path: str, remote: Remote) -> Described:
+def described_checkpoint(path: str, remote: Remote) -> dict[str, Any]:
     """Describe a checkpoint of a fit or a conversion: how far it is, and about how long the rest takes."""
     from distrff.io.parts import described
     from distrff.io.storage import Location
@@ -168,39 +169,25 @@ def described_checkpoint(path: str, remote: Remote) -> Described:
             "passes done": n_done,
             # Of iterative fits the plan presumes a number, which says nothing once it is exceeded.
             "passes planned": n_planned if n_planned > n_done else None,
-            **_pass_under_way(progress),
-            "seconds of passes": progress.get("seconds", 0.0),
-            "seconds left": _seconds_left(header, progress),
         }
-    values = {
-        "kind": header["kind"],
-        **how_far,
-        "last write": _clock(progress.get("written")),
-        "version": header.get("version"),
-        "bytes": found["bytes"],
-    }
-    return values, _value_lines(values)
-
-
-def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
-    """Name of the pass that was under way at the last write, and its segments."""
-    if not progress.keys() >= {"label", "n_segments", "n_segments_done"}:
-        return {}
-    done = f"{progress['n_segments_done']} of {progress['n_segments']} segments"
-    return {"under way": f"{progress['label']}, {done}"}
+        if progress.keys() >= {"label", "n_segments", "n_segments_done"}:
+            how_far["under way"] = "{label}, {n_segments_done} of {n_segments} segments".format(**progress)
+        how_far["seconds of passes"] = progress.get("seconds", 0.0)
+        how_far["seconds left"] = _seconds_left(header, progress)
+    about = {"last write": _clock(progress.get("written")), "version": header.get("version")}
+    return {"kind": header["kind"], **how_far, **about, "bytes": found["bytes"]}
 
 
 def _seconds_left(header: dict[str, Any], progress: dict[str, Any]) -> float | None:
-    """Seconds of the passes that are left of those planned; None where that is not known.
-
-    Passes that are not begun count as the median of those that are done, as the Gram, which is one pass of
-    many, takes far longer than the light ones after it. An iterative fit may take more passes than planned.
-    """
+    """Seconds of the passes that are left of those planned; None where that is not known."""
     n_done, of_pass = progress.get("n_sweeps", 0), progress.get("seconds_left_of_pass")
     under_way, usual = bool(progress.get("n_segments")), progress.get("seconds_of_usual_pass")
     n_left = header.get("n_sweeps", 0) - n_done - under_way
+    # An iterative fit may take more passes than planned.
     if n_left <= 0 or usual is None or (under_way and of_pass is None):
         return of_pass
+    # Passes that are not begun count as the median of those that are done: the Gram, which is one pass of
+    # many, takes far longer than the light ones after it.
     return (of_pass or 0.0) + n_left * usual
 
 
@@ -210,14 +197,6 @@ def _clock(written: Any) -> str | None:
     with suppress(ValueError, OverflowError, OSError):  # of no time that there is
         return datetime.fromtimestamp(written).isoformat(" ", "seconds") if written else None
     return None
-
-
-def described_raster(path: str, header: dict[str, Any], remote: Remote) -> Described:
-    """Describe predictions on a grid: its layers, dimensions and coordinates."""
-    listing = [array | {"dimensions": names} for array, names in _arrays_of(path, remote)]
-    listing.sort(key=lambda array: array["name"] not in ("prediction", "std"))
-    values = {key: header.get(key) for key in ("kind", "format", "complete", "model")}
-    return {**values, "arrays": listing}, [*_value_lines(values), *_array_lines(listing)]
 
 
 def _arrays_of(path: str, remote: Remote, more: Iterable[Any] = ()) -> Iterator[tuple[dict[str, Any], Any]]:
@@ -238,44 +217,27 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     from distrff.io.tables import TableReader
     from distrff.io.zarr_rows import CsrReader
 
-    values: dict[str, Any] = {
+    y_dtype, reader = dataset.y_dtype, dataset.reader
+    shown: dict[str, Any] = {
         "kind": "dataset",
-        **{name: getattr(dataset, name) for name in ("n_rows", "n_columns")},
+        "n_rows": dataset.n_rows,
+        "n_columns": dataset.n_columns,
         "dtype": str(dataset.dtype),
-        **{name: getattr(dataset, name) for name in ("target_names", "n_targets")},
-        "target_dtype": None if dataset.y_dtype is None else str(dataset.y_dtype),
+        "target_names": dataset.target_names,
+        "n_targets": dataset.n_targets,
+        "target_dtype": None if y_dtype is None else str(y_dtype),
         **{name: getattr(dataset, name) for name in ("has_weights", "row_bytes", "chunk_rows")},
     }
-    reader = dataset.reader
-    lines = _value_lines(values)
+    more = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
     if isinstance(reader, TableReader):
         table: Any = reader.table
-        types, footers = {field.name: str(field.type) for field in table.schema}, table.footers
-        n_groups = sum(len(footer.group_rows) for footer in footers)
-        stored = {"format": "parquet", "n_files": len(footers), "n_row_groups": n_groups, "types": types}
-        lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MAX_LISTED]]
-        if len(types) > _MAX_LISTED:
-            lines.append(f"  … and {len(types) - _MAX_LISTED} columns more; --json lists all")
-    else:
-        more = reader.arrays.values() if isinstance(reader, CsrReader) else ()
-        arrays = [array for array, _ in _arrays_of(path, remote, more)]
-        stored = {"format": "zarr", "arrays": arrays}
-        lines += _array_lines(arrays)
-    names = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
-    return {**values, **names, **stored}, lines
-
-
-def _array_lines(arrays: list[dict[str, Any]]) -> list[str]:
-    return [
-        "  " + "  ".join([a["name"], str(tuple(a["shape"])), a["dtype"]])
-        + (f"  chunks {a['chunks']}" if "chunks" in a else "")
-        for a in arrays
-    ]  # fmt: skip
-
-
-def _value_lines(values: dict[str, Any]) -> list[str]:
-    """Lines of what is known; the kind is in the first line."""
-    return aligned({name: value for name, value in values.items() if name != "kind" and value is not None})
+        n_groups = sum(len(footer.group_rows) for footer in table.footers)
+        types = {field.name: str(field.type) for field in table.schema}
+        stored = {"n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
+        return shown, more | {"format": "parquet"} | stored
+    of_csr = reader.arrays.values() if isinstance(reader, CsrReader) else ()
+    arrays = [array for array, _ in _arrays_of(path, remote, of_csr)]
+    return shown, more | {"format": "zarr", "arrays": arrays}
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -283,10 +245,26 @@ def _dtype_name(dtype: Any) -> str:
     return "string" if dtype.kind == "T" else str(dtype)
 
 
-# Findings of one pass over the rows of a dataset: values for JSON, and lines for people.
+def _lines(shown: dict[str, Any], more: dict[str, Any]) -> Iterator[str]:
+    """Lines of what is known, the kind apart, then of each array and column."""
+    yield from aligned({name: v for name, v in shown.items() if name != "kind" and v is not None})
+    for a in more.get("arrays", ()):
+        chunks = f"  chunks {a['chunks']}" if "chunks" in a else ""
+        yield f"  {a['name']}  {tuple(a['shape'])}  {a['dtype']}{chunks}"
+    kinds = more.get("columns") or more.get("types") or {}
+    yield from (f"  {name}  {kind}" for name, kind in list(kinds.items())[:_MAX_LISTED])
+    yield from _columns_left_out(len(kinds))
 
 
-def described_rows(dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
+def _columns_left_out(n_columns: int) -> Iterator[str]:
+    if n_columns > _MAX_LISTED:
+        yield f"  … and {n_columns - _MAX_LISTED} columns more; --json lists all"
+
+
+# Findings of one pass over the rows of a dataset.
+
+
+def described_rows(dataset: Dataset) -> dict[str, Any]:
     """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
     from distrff.diagnostics.survey import rechunk_advice, stored_layout, survey_rows, survey_to_dict
     from distrff.engine.run import begin_run
@@ -295,19 +273,13 @@ def described_rows(dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
     survey = survey_to_dict(survey_rows(run, dataset), dataset)
     parts = stored_layout(dataset)
     rechunking = [sentence for part in parts for sentence in rechunk_advice(part)]
-    values = {
-        **survey,
-        "storage": parts,
-        "advice": [*rechunking, *_shuffle_advice(survey)],
-        "seconds": run.sweeps[-1][1],
-    }
-    return values, list(_lines(values, dataset.n_rows))
+    advice = [*rechunking, *_shuffle_advice(survey)]
+    return survey | {"storage": parts, "advice": advice, "seconds": run.sweeps[-1][1]}
 
 
 def _shuffle_advice(survey: dict[str, Any]) -> list[str]:
-    drifting = [column for column in survey["columns"] if column["drifts"]]
-    if survey["target"] is not None and survey["target"]["drifts"]:
-        drifting.insert(0, {"name": "the target", **survey["target"]})
+    target = [{"name": "the target"} | (survey["target"] or {"drifts": False})]
+    drifting = [column for column in (*target, *survey["columns"]) if column["drifts"]]
     if not drifting:
         return []
     most = max(found["drift"] for found in drifting)
@@ -318,13 +290,11 @@ def _shuffle_advice(survey: dict[str, Any]) -> list[str]:
     ]
 
 
-def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
+def _row_lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
     yield f"rows read in {values['seconds']:.3g} s"
-    remarkable = [c for c in values["columns"] if c["missing"] or c["infinite"] or c["drifts"]]
-    for column in remarkable[:_MAX_LISTED]:
-        yield f"  {column['name']}: " + ", ".join(_remarks(column, n_rows))
-    if len(remarkable) > _MAX_LISTED:
-        yield f"  … and {len(remarkable) - _MAX_LISTED} columns more; --json lists all"
+    remarkable = [(c["name"], said) for c in values["columns"] if (said := list(_remarks(c, n_rows)))]
+    yield from (f"  {name}: {', '.join(said)}" for name, said in remarkable[:_MAX_LISTED])
+    yield from _columns_left_out(len(remarkable))
     if not any(column["missing"] for column in values["columns"]):
         yield "  no missing values in X"
     target = values["target"] or {}

@@ -6,7 +6,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import click
 
 import distrff as drf
 from distrff.cli.build import checked_map, estimator_and_data, fit_options, map_options, refuse, show_defaults
-from distrff.cli.command import command, flag, given, parameter, show, verbosity_options
+from distrff.cli.command import AS_JSON, Result, command, flag, given, parameter
 from distrff.cli.data import chosen, cluster_options, open_data, row_options, workers_of
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.utils.html import Table, part_lines
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
 @click.option(
     "--checkpoint", metavar="URL", help="That of the fit: count the memory that writing to it takes as well."
 )
-@verbosity_options
 @click.pass_context
-def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **options: Any) -> None:
+def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) -> Result | None:
     """Say what `fit` with the same options would do and need.
 
     Sweeps, flops, bytes read and peak memory are counted; seconds are predicted from a
@@ -62,7 +61,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     first rows and what the files record of missing values. Missing and infinite values elsewhere show in
     the first pass of a fit.
     """
-    if as_json and as_helm_values:
+    if ctx.meta[AS_JSON] and as_helm_values:
         raise click.UsageError("--as-helm-values prints YAML; give it or --json")
     if not as_helm_values and "threads_per_worker" in given(ctx):
         refuse(ctx, "threads_per_worker", "--as-helm-values")
@@ -74,7 +73,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         click.echo(values)
         for note in notes:
             click.echo(f"note: {note}", err=True)
-        return
+        return None
     from distrff.fitting.fit import with_posterior
 
     with workers_of(options):
@@ -82,7 +81,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     counted = with_posterior(counted) if options["include_std"] else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
-    show(counted.to_dict(), as_json=as_json, lines=lines)
+    return Result(counted.to_dict(), lines)
 
 
 # A plan as values for the Helm chart dask/dask: what it needs of the workers and of a notebook.
@@ -217,9 +216,8 @@ _MAX_LISTED = 20
 @command()
 @click.argument("data", required=False)
 @fit_options
-@verbosity_options
 @click.pass_context
-def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -> None:
+def bench(ctx: click.Context, data: str | None, **options: Any) -> Result:
     """Measure the workers: products, cosines, reading, and sending to each other.
 
     With DATA, reading its rows is measured too, and the result names the rate that limits a `fit` with
@@ -227,19 +225,18 @@ def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -
     same time, for some five seconds in all, and longer if workers have to import and compile first.
     """
     if data is None:
-        for name in given(ctx).keys() - {"scheduler", "workers", "memory_limit", "as_json"}:
+        for name in given(ctx).keys() - {"scheduler", "workers", "memory_limit"}:
             refuse(ctx, name, "DATA")
         with workers_of(options):
             rates = cluster_rates()
-        show(rates, as_json=as_json, lines=_rate_lines(rates))
-        return
+        return Result(rates, _rate_lines(rates))
     estimator, dataset = estimator_and_data(ctx, data)
     with workers_of(options):
         plan = estimator.plan(dataset)
         rates = cluster_rates(dataset)
     limits = fit_limits(plan, rates)
     values = rates | {"fit": limits | {"planned_seconds": plan.seconds}}
-    show(values, as_json=as_json, lines=[*_rate_lines(rates), "", *_limit_lines(plan, limits)])
+    return Result(values, [*_rate_lines(rates), "", *_limit_lines(plan, limits)])
 
 
 def _rate_lines(rates: dict[str, Any]) -> Iterator[str]:
@@ -271,11 +268,9 @@ def _rate_lines(rates: dict[str, Any]) -> Iterator[str]:
 
 
 def _limit_lines(plan: Plan, limits: dict[str, Any]) -> Iterator[str]:
-    total = sum(limits["seconds"].values())
-    by_plan = (
-        "" if plan.seconds is None else f" (its plan, by a trial of the fit itself: {plan.seconds:.3g} s)"
-    )
-    yield f"this fit, by these rates {total:.3g} s{by_plan}:"
+    total, planned = sum(limits["seconds"].values()), plan.seconds
+    of_plan = "" if planned is None else f" (its plan, by a trial of the fit itself: {planned:.3g} s)"
+    yield f"this fit, by these rates {total:.3g} s{of_plan}:"
     for part, seconds in sorted(limits["seconds"].items(), key=lambda item: -item[1]):
         yield f"  {part:<14}  {seconds:8.3g} s  {seconds / total:4.0%}"
     if limits["busy_share"] < _MIN_BUSY:
@@ -440,11 +435,22 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
 
 
 def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
+    def calls() -> Iterator[int]:
+        while True:
+            work()
+            yield 1
+
     work()  # touches its memory for the first time
+    return _per_second(calls(), seconds)
+
+
+def _per_second(done: Iterable[int], seconds: float) -> float:
+    """How much is done in a second, by steps that tell how much they did, within so many seconds."""
     n, took, began = 0, 0.0, time.perf_counter()
-    while took < seconds:
-        work()
-        n, took = n + 1, time.perf_counter() - began
+    for amount in done:
+        n, took = n + amount, time.perf_counter() - began
+        if took >= seconds:
+            break
     return n / took
 
 
@@ -456,12 +462,7 @@ def rows_a_second(rows: Rows, tile_rows: int, seconds: float) -> float:
     tiles = rows.tiles(min(_WARM_ROWS, tile_rows, rows.stop - rows.start))
     next(tiles)
     del tiles
-    n, took, began = 0, 0.0, time.perf_counter()
-    for tile in rows.tiles(tile_rows):
-        n, took = n + tile.X.shape[0], time.perf_counter() - began
-        if took >= seconds:
-            break
-    return n / took
+    return _per_second((tile.X.shape[0] for tile in rows.tiles(tile_rows)), seconds)
 
 
 # Which of a cluster's rates a counted fit waits for.
@@ -512,7 +513,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
             thin = max(0.0, plan.flops - gram - factor - shape.search_flops)  # what is kept is made once
         seconds["products"] = (gram + THIN_SLOWNESS * thin) / _total(rates, "flops", shape.dtype) / busy
         seconds["cosines"] = plan.cosines / _total(rates, "cosines", shape.dtype) / busy
-        tasks = min(n_threads, max(1, (shape.n_paths or shape.n_folds) if shape.n_alphas > 1 else 1))
+        tasks = min(n_threads, shape.n_folds if shape.n_alphas > 1 else 1)
         seconds["factorisation"] = factor / (_total(rates, "flops", "float64") * tasks / n_threads)
     part = max(seconds, key=seconds.__getitem__)
     remedy = _REMEDIES[part] if busy >= _MIN_BUSY else _REMEDIES[part].removeprefix(_MORE)
@@ -544,9 +545,8 @@ def _moved_bytes(plan: Plan, n_workers: int) -> float:
 @parameter("kernel_error", "alpha")
 @parameter("kernel_error", "confidence", help="Confidence of the intervals and the bounds.")
 @cluster_options
-@verbosity_options
 @click.pass_context
-def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
+def kernel_error(ctx: click.Context, data: str, **options: Any) -> Result:
     """Fit a map to DATA, and measure how far its kernel is from the exact one.
 
     The error is measured on sampled pairs and blocks of rows, and printed beside its theoretical bound,
@@ -560,7 +560,7 @@ def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -
     show_defaults(ctx)
     with workers_of(options):
         found = _measured(features, dataset, options)
-    show(found.to_dict(), as_json=as_json, lines=_error_lines(found))
+    return Result(found.to_dict(), _error_lines(found))
 
 
 def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> KernelError:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import distrff as drf
-from distrff.cli.command import aligned, command, flag, parameter, show, together, verbosity_options
+from distrff.cli.command import Result, aligned, command, flag, parameter, together
 from distrff.cli.data import (
     chosen,
     cluster_options,
@@ -71,8 +71,7 @@ prediction_options = together(
 @resume_option
 @data_options
 @cluster_options
-@verbosity_options
-def predict(model: str, data: str, method: str | None, as_json: bool, **options: Any) -> None:
+def predict(model: str, data: str, method: str | None, **options: Any) -> Result:
     """Write MODEL's predictions for DATA to --out, in the order of the rows.
 
     The columns of DATA are found by the names that the model was fitted to; others, the
@@ -85,7 +84,7 @@ def predict(model: str, data: str, method: str | None, as_json: bool, **options:
 
     What an interrupted run has written is kept, and --resume continues it.
     """
-    _show(_written(method or "predict", model, data, options), as_json)
+    return _written(method or "predict", model, data, options)
 
 
 @command()
@@ -95,24 +94,18 @@ def predict(model: str, data: str, method: str | None, as_json: bool, **options:
 @resume_option
 @data_options
 @cluster_options
-@verbosity_options
-def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
+def transform(model: str, data: str, **options: Any) -> Result:
     """Write the features Z of DATA to --out, or its principal components.
 
     The rows are scaled as MODEL scales them. --out becomes an uncompressed Zarr array
     (format 3) of shape (n_samples, n_components) in the model's dtype: 4 or 8 bytes a number. Of a
     MODEL of principal components, --out holds the rows' coordinates along these, in float64.
     """
-    _show(_written("transform", model, data, options), as_json)
+    return _written("transform", model, data, options)
 
 
-def _show(values: dict[str, Any], as_json: bool) -> None:
-    """Print the report of written rows; those kept of an interrupted run only if there are any."""
-    show(values, as_json=as_json, lines=aligned({k: v for k, v in values.items() if k != "n_kept" or v}))
-
-
-def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the method's result for every row to `--out`; the report of the written rows."""
+def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> Result:
+    """Write the method's result for every row to `--out`."""
     from distrff.engine.run import Run
     from distrff.io.results import ResultPlace
     from distrff.io.storage import Location, refuse_overlap
@@ -123,13 +116,16 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     fitted = drf.load_model(model, storage_options=remote)
     dataset = open_data_for(fitted, data, options)
     refuse_overlap("--out", out.url, model=model, data=data)
+    # Refused before workers start, which takes seconds.
     place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
     place.check()
     with workers_of(options):
         std, outside = options.get("return_std", False), options.get("outside") or "nan"
         results = RowResults(fitted, method, std, outside).with_coverage(options.get("coverage"))
         report = write_rows(Run(), results, dataset, place)
-    return {"out": str(out), "model": public_name(model), **report}
+    values = {"out": str(out), "model": public_name(model), **report}
+    # Rows that an interrupted run had written are shown only if there are any.
+    return Result(values, aligned({k: v for k, v in values.items() if k != "n_kept" or v}))
 
 
 @command()
@@ -146,8 +142,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
 @std_option
 @storage_option
 @cluster_options
-@verbosity_options
-def raster(model: str, grids: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
     """Write MODEL's predictions on a regular grid to --out, for xarray to open.
 
     --out becomes a Zarr group (format 3) with prediction, with --return-std also std, and the coordinates.
@@ -162,12 +157,13 @@ def raster(model: str, grids: tuple[str, ...], as_json: bool, **options: Any) ->
         raise InputError(f"--grid has two axes of column {first_repeated([c for c, _ in axes])!r}; give one")
     remote = storage_options(options)
     fitted = drf.load_model(model, storage_options=remote)
+    # Columns without names are called by their numbers.
     if fitted.column_names is None:
         grid = {int(name) if name.isdigit() else name: axis for name, axis in axes}
     arguments = {name: options[name] for name in ("return_std", "overwrite")}
     with workers_of(options):
         report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
-    show({"model": public_name(model), **report}, as_json=as_json)
+    return Result({"model": public_name(model), **report})
 
 
 def _axis(text: str) -> tuple[str, Any]:
@@ -194,8 +190,7 @@ def _axis(text: str) -> tuple[str, Any]:
 @click.argument("data")
 @row_options
 @cluster_options
-@verbosity_options
-def score(model: str, data: str, as_json: bool, **options: Any) -> None:
+def score(model: str, data: str, **options: Any) -> Result:
     """Score MODEL on DATA, in one pass over the rows.
 
     Numbers: r2, rmse, the constant_rmse of the targets' mean, mae, relative_error = ‖ŷ − y‖/‖y‖, and
@@ -211,7 +206,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
         evaluation = drf.evaluate(fitted, dataset)
     table = {} if dataset.table_report is None else dataset.table_report
     lines = [*repr(evaluation).splitlines(), *aligned(table)]
-    show({**evaluation, **table}, as_json=as_json, lines=lines)
+    return Result({**evaluation, **table}, lines)
 
 
 @command()
@@ -221,8 +216,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
 @parameter("permutation_importance", "max_rows")
 @parameter("permutation_importance", "random_state", help="Seed of the replacement values.")
 @cluster_options
-@verbosity_options
-def importance(model: str, data: str, as_json: bool, **options: Any) -> None:
+def importance(model: str, data: str, **options: Any) -> Result:
     """Tell by how much each column matters to MODEL on DATA, in one pass over the rows.
 
     The values of a column are replaced by those of other rows, and the score falls: R² of
@@ -233,7 +227,7 @@ def importance(model: str, data: str, as_json: bool, **options: Any) -> None:
     with workers_of(options):
         found = drf.permutation_importance(fitted, dataset, **chosen(options, "max_rows random_state"))
     table = {} if dataset.table_report is None else dataset.table_report
-    show(found.to_dict() | table, as_json=as_json, lines=[*aligned(table), *found.lines()])
+    return Result(found.to_dict() | table, [*aligned(table), *found.lines()])
 
 
 _COVERAGES = (0.8, 0.9, 0.95)
@@ -244,8 +238,7 @@ _COVERAGES = (0.8, 0.9, 0.95)
 @click.argument("data")
 @row_options
 @cluster_options
-@verbosity_options
-def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
+def calibrate(model: str, data: str, **options: Any) -> Result:
     """Give MODEL intervals, or prediction sets of classes, from the errors on DATA, and store them with it.
 
     DATA are rows that the fit did not see; then a share of at least the coverage of new rows of the same kind
@@ -259,6 +252,7 @@ def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
     fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
         found = drf.calibrate(fitted, dataset)
+    # In its own place: intervals are part of the model, whose predictions stay the same.
     save_model(found, model, overwrite=True, storage_options=remote)
     assert found.intervals is not None
     radii = {f"{c:g}": found.intervals.radius(c).tolist() for c in _COVERAGES}
@@ -273,4 +267,4 @@ def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
     lines = [f"{public_name(model)}: {found.intervals}"]
     for c, radius in radii.items():
         lines.append(f"  coverage {c}: {of} {', '.join(f'{r:.6g}' for r in radius)}")
-    show(values, as_json=as_json, lines=lines)
+    return Result(values, lines)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import distrff as drf
-from distrff.cli.command import command, flag, show, verbosity_options
+from distrff.cli.command import AS_JSON, Result, command, flag
 from distrff.cli.data import workers_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ KIND = "quickstart"  # what the root of the folder says of itself
 @click.option("--memory-limit", help="Of each worker, such as 4GB.  [default: an equal share of the memory]")
 @click.option("--random-state", type=click.IntRange(min=0), default=0, help="Seed of rows and features.")
 @flag("--overwrite", "Replace what an earlier quickstart left in --dir.")
-@verbosity_options
-def quickstart(folder: Path, overwrite: bool, as_json: bool, **options: Any) -> None:
+@click.pass_context
+def quickstart(ctx: click.Context, folder: Path, overwrite: bool, **options: Any) -> Result:
     """Fit a kernel machine to made-up rows and see how good it is.
 
     Writes rows whose true function and noise are known, fits kernel ridge to them on a
@@ -44,23 +45,26 @@ def quickstart(folder: Path, overwrite: bool, as_json: bool, **options: Any) -> 
     can beat, and beside linear ridge. Data, model and a report page stay in --dir; an
     interrupted run leaves nothing.
     """
+    from distrff.engine.cluster import memory_limit_bytes
     from distrff.io.storage import Location, check_writable, replacing
 
     place = Location.of(folder)
     may_replace = overwrite or (folder.is_dir() and not any(folder.iterdir()))
     check_writable(place, overwrite=may_replace, kinds=(KIND,))
-    settings = Settings(**options | {"workers": options["workers"] or local_workers()})
-    settings.check()
-    say = Clock(as_json)
+    features = drf.FourierFeatures(drf.Gaussian("auto"), options["n_components"])
+    features.check_parameters()
+    options["workers"] = options["workers"] or local_workers()
+    memory_limit_bytes(options["memory_limit"], options["workers"])
+    say = Clock(ctx.meta[AS_JSON])
     with replacing(place, overwrite=may_replace, kinds=(KIND,)) as fresh:
-        result = demonstrate(settings, Path(fresh.url), folder, say)
+        result = demonstrate(features, options, Path(fresh.url), folder, say)
     result["seconds"] = say.seconds
     say("Done")
     lines = ["", f"{'on held-out rows':24}{'RMSE':>8}{'R²':>8}"]
     for name, rmse, r2, above in _score_rows(result["scores"]):
         lines.append(f"{name.replace('_', ' '):24}{rmse:>8}{r2:>8}   {above}".rstrip())
     lines += ["", *(f"{key:8}{result[key]}" for key in FILES)]
-    show(result, as_json=as_json, lines=lines)
+    return Result(result, lines)
 
 
 class Clock:
@@ -102,35 +106,6 @@ _WORKER_BYTES = 2.5e9  # with all folds in a task, and room for other sizes than
 _MAX_HELD_OUT = 100_000
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The options of the command."""
-
-    n_rows: int
-    n_columns: int
-    n_components: int
-    workers: int
-    memory_limit: str | None
-    random_state: int
-
-    @property
-    def n_held_out(self) -> int:
-        return min(_MAX_HELD_OUT, max(10_000, self.n_rows // 10))
-
-    def check(self) -> None:
-        """Raise InputError for what would fail later."""
-        from distrff.engine.cluster import memory_limit_bytes
-
-        self.features().check_parameters()
-        memory_limit_bytes(self.memory_limit, self.workers)
-
-    def features(self) -> drf.FourierFeatures:
-        return drf.FourierFeatures(drf.Gaussian("auto"), self.n_components)
-
-    def estimator(self, features: Any) -> drf.KernelRidge:
-        return drf.KernelRidge(features, alpha="cv", scale="standard", random_state=self.random_state)
-
-
 def local_workers() -> int:
     """Number of workers that the cores and the memory of this machine suffice for."""
     from dask.system import CPU_COUNT
@@ -139,7 +114,9 @@ def local_workers() -> int:
     return max(1, min(CPU_COUNT, _MAX_WORKERS, int(MEMORY_LIMIT / _WORKER_BYTES)))
 
 
-def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> dict[str, Any]:
+def demonstrate(
+    features: Any, options: dict[str, Any], folder: Path, shown: Path, say: Clock
+) -> dict[str, Any]:
     """Fill the empty `folder` with data, model and report, and return the result.
 
     `shown` is where the folder will be in the end; texts name it.
@@ -149,36 +126,36 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
     from distrff.cli.synthetic import KnownTruth, write_known_rows
     from distrff.io.storage import PAGE, Location, write_file
 
-    truth = KnownTruth(settings.n_columns, seed=settings.random_state)
+    n_rows, n_columns, seed = options["n_rows"], options["n_columns"], options["random_state"]
+    n_held_out = min(_MAX_HELD_OUT, max(10_000, n_rows // 10))
+    truth = KnownTruth(n_columns, seed=seed)
+    ridge = partial(drf.KernelRidge, alpha="cv", scale="standard", random_state=seed)
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})
-    say(
-        f"Writing {settings.n_rows:,} rows of {settings.n_columns} columns, "
-        f"and {settings.n_held_out:,} to be held out"
-    )
-    write_known_rows(folder / FILES["train"], truth, "train", settings.n_rows)
-    best = write_known_rows(folder / FILES["test"], truth, "test", settings.n_held_out)
+    say(f"Writing {n_rows:,} rows of {n_columns} columns, and {n_held_out:,} to be held out")
+    write_known_rows(folder / FILES["train"], truth, "train", n_rows)
+    best = write_known_rows(folder / FILES["test"], truth, "test", n_held_out)
     train, test = (
         replace(drf.open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
         for name in ("train", "test")
     )
-    say(f"Starting {settings.workers} worker(s)")
-    with workers_of({"scheduler": "local", **vars(settings)}):
-        model = settings.estimator(settings.features())
+    say(f"Starting {options['workers']} worker(s)")
+    with workers_of({"scheduler": "local", **options}):
+        model = ridge(features)
         say("Planning kernel ridge")
         say(f"The plan is\n{model.plan(train)}")
         say("Fitting kernel ridge: the kernel's length scale, then alpha by cross-validation")
         r = model.fit(train).report_
         say(f"Fitted in {r['seconds']:.1f} s: length scale {r['length_scale']:.3g}, alpha {r['alpha']:.3g}")
         say("Fitting linear ridge, for comparison")
-        linear = settings.estimator(drf.LinearFeatures()).fit(train)
+        linear = ridge(drf.LinearFeatures()).fit(train)
         say("Scoring both on the held-out rows")
         scores = _scores(model, linear, test, best)
     model.save(str(folder / FILES["model"]))
-    page = _page(settings, truth, model, scores)
+    page = _page(n_held_out, truth, model, scores)
     write_file(page, Location.of(folder / FILES["report"]), kinds=(PAGE,))
     return {
         **{key: r[key] for key in _COPIED},
-        "n_held_out": settings.n_held_out,
+        "n_held_out": n_held_out,
         "noise": truth.noise,
         "scores": scores,
         "fit_seconds": r["seconds"],
@@ -200,17 +177,17 @@ def _scores(model: drf.KernelRidge, linear: drf.KernelRidge, test: Dataset, best
     }
 
 
-def _page(settings: Settings, truth: KnownTruth, model: drf.KernelRidge, scores: dict[str, Any]) -> str:
+def _page(n_held_out: int, truth: KnownTruth, model: drf.KernelRidge, scores: dict[str, Any]) -> str:
     names = {
         "best_possible": "best possible: the true function",
-        "kernel_ridge": f"kernel ridge, {settings.n_components:,} features",
+        "kernel_ridge": f"kernel ridge, {model.report_['n_components']:,} features",
         "linear_ridge": "linear ridge",
     }
     rows = [[names[name], *numbers] for name, *numbers in _score_rows(scores)]
     facts = [
         ["data", "made up: a random smooth function of four hidden factors, plus noise"],
         ["standard deviation", f"of the function 1, of the noise {truth.noise:g}"],
-        ["held-out rows", f"{settings.n_held_out:,}"],
+        ["held-out rows", f"{n_held_out:,}"],
     ]
     return model.report_.to_html(
         title="distrff quickstart",

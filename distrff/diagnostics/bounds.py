@@ -242,6 +242,7 @@ def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
     -----
     The inverse of 2n·exp(−Dε²/4), the union of `pair_bound`.
     """
+    # From 2n·exp(−Dε²/4) = δ.
     return math.sqrt(4 * math.log(2 * n_pairs / delta) / n_components)
 
 
@@ -263,6 +264,7 @@ def spectral_norm_error(delta: float, n_components: int, n_rows: int, kernel_nor
     The inverse of `spectral_norm_bound`: the positive root of ε²/2 = ln(2n/δ)·(v + Lε/3).
     """
     v, L = 2 * n_rows * kernel_norm / n_components, 2 * n_rows / n_components
+    # With u = ln(2n/δ) the bound is δ where ε² − (2uL/3)·ε − 2uv = 0.
     u = math.log(2 * n_rows / delta)
     return u * L / 3 + math.sqrt((u * L / 3) ** 2 + 2 * u * v)
 
@@ -326,10 +328,12 @@ def features_needed(
         n = _features_for_set(relative, delta, diameter, kernel, n_columns, form)
     else:
         check_count("n_rows", n_rows, or_none=True)
+        # n rows have n(n − 1)/2 pairs, each with the factor 2 of `pair_bound`: less than n² together.
         pairs = 2.0 if n_rows is None else int(n_rows) ** 2
         n = 4 * math.log(max(pairs, 2.0) / delta) / relative**2
     if math.isinf(n):
         return math.inf
+    # A frequency is two columns of "cos_sin", so their number is even.
     return 2 * max(1, math.ceil(n / 2)) if form == "cos_sin" else max(1, math.ceil(n))
 
 
@@ -349,6 +353,8 @@ def _features_for_set(
             DataWarning,
         )
         return math.inf
+    # 2σ, since the published proofs bound the slope at one point, not where it is largest; see the notes
+    # above.
     log_factor, rate = _uniform_terms(
         eps, n_columns=n_columns, diameter=float(diameter), sigma=2 * sigma, form=form
     )
@@ -359,6 +365,7 @@ def _uniform_terms(
     eps: float, *, n_columns: int, diameter: float, sigma: float, form: str
 ) -> tuple[float, float]:
     """The logarithm of the factor before the exponential, and the exponent per column."""
+    # In logarithms: a bound of 1e-400 is no zero for whoever solves it for the number of columns.
     d, reach = n_columns, _log(sigma * diameter / eps)
     if form == "cos_sin":
         h = d / 2
@@ -422,6 +429,7 @@ def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision:
     The bias (1 − κ)c is at most c. The mean of P indicators deviates as without hashing: Hoeffding's
     inequality, as in `binning_pair_bound`.
     """
+    # A grid counts as eight columns of frequencies: 2·exp(−2Pε²) = 2·exp(−8P·ε²/4).
     return collision + pairs_error(delta, 8 * n_grids, n_pairs)
 
 
@@ -446,6 +454,8 @@ def hashed_bins_spectral_error(
     E K̂ = K + c(11ᵀ − K), where the second term has entries in [0, c] and a norm of at most cn. Around E K̂
     the matrix Bernstein inequality (T, section 6.1) holds as for bins without hashing.
     """
+    # A grid is one positive matrix of norm at most n, as a pair of columns is, so D = 2P. The variance is
+    # that around E K̂, whose norm the bias raises.
     bias = collision * n_rows
     return bias + spectral_norm_error(delta, 2 * n_grids, n_rows, min(n_rows, kernel_norm + bias))
 
@@ -474,8 +484,11 @@ def sketch_square(kappa: np.ndarray, n_buckets: int) -> np.ndarray:
     most ½, and of at most ½·exp(−s/4) where t ≥ s/2; t < s/2 has a probability of at most 8/(B + 8), by
     Cantelli's inequality. So E(κ_S − κ)² is at most s²/(2B), and at most s²·exp(−s/2)/(2B) + 8/(B + 8).
     """
+    # κ of far pairs underflows to 0; without the clip the second bound would be ∞·0.
     s = -2 * np.log(np.clip(kappa, np.finfo(np.float64).tiny, 1.0))
     by_slope = np.square(s) / (2 * n_buckets)
+    # Near pairs are bounded by the slope of the kernel, far ones by its decay: neither bound is always the
+    # less.
     return np.minimum(by_slope, by_slope * np.exp(-s / 2) + 8 / (n_buckets + 8))
 
 

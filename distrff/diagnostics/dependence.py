@@ -14,13 +14,13 @@ from distrff.diagnostics.importance import (
     SHOWN_ROWS,
     ColumnGroup,
     DrawnRows,
+    JudgedResult,
     Means,
     PermutationImportance,
     chosen_groups,
     column_groups,
     drawn_rows,
     importance_of,
-    judged_facts,
     means,
     model_to_explain,
     n_results,
@@ -43,9 +43,8 @@ from distrff.preprocessing.table import (
     SecondsStep,
 )
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.html import Section, Table, html_card, page_lines, part_lines
+from distrff.utils.html import Table
 from distrff.utils.random import resolve_seed
-from distrff.utils.serialize import strict
 from distrff.utils.validation import check_count
 
 _GRID_SIZE = 20
@@ -85,7 +84,7 @@ class DependenceCurve:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PartialDependence:
+class PartialDependence(JudgedResult):
     """Curves of mean results against columns; see `partial_dependence`.
 
     Attributes
@@ -100,6 +99,8 @@ class PartialDependence:
     seed : int
     """
 
+    _title, _items = "Partial dependence", "curves"
+
     result: str
     outputs: tuple[str, ...]
     curves: tuple[DependenceCurve, ...]
@@ -110,32 +111,16 @@ class PartialDependence:
 
     def __getitem__(self, column: str) -> DependenceCurve:
         """The curve of a column."""
-        for curve in self.curves:
-            if curve.column == column:
-                return curve
-        raise KeyError(column)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as strict JSON data: the attributes, each curve as a dict of its own."""
-        return strict(vars(self) | {"curves": [vars(curve) for curve in self.curves]})
-
-    def __repr__(self) -> str:
-        lines = [*page_lines(judged_facts(self).items()), *part_lines(self._table())]
-        return "\n".join(["<PartialDependence", *lines]) + ">"
-
-    def _repr_html_(self) -> str:
-        sections = [Section("Curves", [self._table()])]
-        return html_card("Partial dependence", judged_facts(self).items(), (), sections)
+        return {curve.column: curve for curve in reversed(self.curves)}[column]
 
     def _table(self) -> Table:
         """The ends of each curve, as far as they fit."""
-        rows = []
-        for curve in self.curves[:SHOWN_ROWS]:
-            low, high = curve.mean.min(axis=0), curve.mean.max(axis=0)
-            for name, a, b in list(zip(self.outputs, low, high, strict=True))[:SHOWN_ROWS]:
-                rows.append([curve.column, len(curve.values), name, float(a), float(b)])
-        heads = ["column", "values", "output", f"lowest mean {self.result}", "highest"]
-        return Table(heads, rows)
+        rows = [
+            [curve.column, len(curve.values), name, float(F.min()), float(F.max())]
+            for curve in self.curves[:SHOWN_ROWS]
+            for name, F in zip(self.outputs[:SHOWN_ROWS], curve.mean.T, strict=False)
+        ]
+        return Table(["column", "values", "output", f"lowest mean {self.result}", "highest"], rows)
 
 
 def partial_dependence(
@@ -197,6 +182,8 @@ def partial_dependence(
     dataset = rows_for(frozen, data, None, sample_weight, with_target=False)
     groups = chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
     run = begin_run()
+    # More rows than are judged: the values of the columns, such as rare categories, need them, and cost no
+    # prediction.
     rows = drawn_rows(run, frozen, dataset, max(max_rows, MAX_ROWS), seed, with_target=False)
     grids = [grid for group in groups for grid in grids_of(group, rows, grid_size)]
     return dependence_on(run, frozen, dataset, grids, rows.thinned(max_rows, seed), seed)
@@ -236,6 +223,7 @@ def dependence_on(
     run: Run, model: Model, dataset: Dataset, grids: Sequence[Grid], rows: DrawnRows, seed: int
 ) -> PartialDependence:
     """The curves of some grids, of the predictions of drawn rows."""
+    is_number = not (model.is_classifier or model.is_multilabel)
     found = of_columns(run, "dependence", model, rows, _mean_results, grids)
     for curve in found:
         if curve.n_left_out == len(rows):
@@ -244,7 +232,7 @@ def dependence_on(
                 f"outside); give other rows, or judge more by a larger max_rows"
             )
     return PartialDependence(
-        result=_result_kind(model),
+        result="probability" if model.likelihood is not None else "prediction" if is_number else "decision",
         outputs=output_names(model, dataset),
         curves=tuple(map(_curve, grids, found)),
         n_samples=dataset.n_rows,
@@ -256,27 +244,18 @@ def dependence_on(
 
 def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
     """Mean results for each pair of value and output."""
+    results = model.predict_proba if model.likelihood is not None else model.decision
     F = np.zeros((len(rows), len(grid.settings), n_results(model)))
     left_out = np.zeros(len(rows), dtype=bool)
     for i, values in enumerate(grid.settings):
         X = with_columns(rows.X, grid.positions, values[None])
         outside = outside_rows(model, X)
+        # A row that one value moves outside leaves the whole curve, whose points would else be of different
+        # rows.
         left_out |= outside
         if len(inside := np.flatnonzero(~outside)):
-            F[inside, i] = _results(model, chosen_rows(X, inside))
+            F[inside, i] = results(chosen_rows(X, inside))
     return means(F.reshape(len(rows), -1), rows.weight, left_out)
-
-
-def _result_kind(model: Model) -> str:
-    """The result that curves show: "probability" of each class, "decision" values, or a "prediction"."""
-    if model.likelihood is not None:
-        return "probability"
-    return "decision" if model.is_classifier or model.is_multilabel else "prediction"
-
-
-def _results(model: Model, X: Any) -> np.ndarray:
-    """The results of each row, of shape (n_rows, n_results)."""
-    return model.predict_proba(X) if model.likelihood is not None else model.decision(X)
 
 
 def _curve(grid: Grid, found: Means) -> DependenceCurve:
@@ -326,16 +305,16 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
 def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
     """The grids of a column: one, or for a time's parts one each."""
     step = group.step
-    n_made = 1 if step is None else len(step.names_out)
-    indicator = n_made - 1 if step is not None and step.indicates else None
+    indicator = len(step.names_out) - 1 if step is not None and step.indicates else None
     values, s = dense_rows(rows.X[:, list(group.positions)]), rows.weight
     flags = [j for j, made in enumerate(group.made) if made == indicator]
+    rest = [j for j, made in enumerate(group.made) if made != indicator]
     if flags:
+        # Values that stand for missing ones are of no row: a curve is of values that are there.
         present = values[:, flags[0]] == 0
         if not present.any():
             raise InputError(f"column {group.name!r} is missing in all of the sampled rows; leave it out")
         values, s = values[present], s[present]
-    rest = [j for j in range(len(group.positions)) if j not in flags]
     if not rest:
         raise InputError(f"of column {group.name!r} the model knows only where it is missing; leave it out")
     if isinstance(step, OneHotEncoder | HashedStep):
@@ -363,6 +342,7 @@ def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:
         return distinct
     order = np.argsort(values, kind="stable")
     cumulated = np.cumsum(s[order])
+    # The middles of the shares, not their ends: one extreme value would stretch the axis of the curve.
     at = np.searchsorted(cumulated, (np.arange(n) + 0.5) / n * cumulated[-1])
     return np.unique(values[order[np.minimum(at, len(order) - 1)]])
 
@@ -377,6 +357,7 @@ def _category_grid(
 ) -> Grid:
     weight = s @ (values[:, rest] == 1)
     order = np.argsort(-weight, kind="stable")[:grid_size]
+    # One indicator is 1, the others and that of missing values 0, as in any row of this category.
     settings = np.zeros((len(order), len(group.positions)), values.dtype)
     settings[np.arange(len(order)), np.asarray(rest)[order]] = 1
     prefix = len(step.name) + 1  # of names such as "carrier=UA"

@@ -50,8 +50,18 @@ class Errors(Sums, ABC):
         return ()
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    return float(part / whole) if whole > 0 else None
+def _items(**columns: list[Any] | np.ndarray) -> list[dict[str, Any]]:
+    """A dictionary for each place of the columns."""
+    lists = [column if isinstance(column, list) else column.tolist() for column in columns.values()]
+    return [dict(zip(columns, item, strict=True)) for item in zip(*lists, strict=True)]
+
+
+def _rates(both: np.ndarray, actual: np.ndarray, predicted: np.ndarray) -> dict[str, np.ndarray]:
+    """Precision, recall and F1 from weights of rows; NaN where there are no such rows."""
+    # By hand: scikit-learn's `precision_recall_fscore_support` takes rows, and refuses sums without any, as
+    # those of labels never seen are.
+    with np.errstate(invalid="ignore"):
+        return {"precision": both / predicted, "recall": both / actual, "f1": 2 * both / (predicted + actual)}
 
 
 # Numbers.
@@ -142,17 +152,14 @@ class NumberErrors(Errors):
 
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
         k = len(self.error)
-        columns = {
-            "target": names or (["y"] if k == 1 else [f"target {j}" for j in range(k)]),
-            "r2": self._r2().tolist(),
-            "rmse": np.sqrt(self.squared_error / self.weight).tolist(),
-            "constant_rmse": self.targets.standard_deviation().tolist(),
-            "mae": (self.absolute_error / self.weight).tolist(),
-            "bias": (self.error / self.weight).tolist(),
-        }
-        of_targets: list[dict[str, Any]] = [
-            {key: column[j] for key, column in columns.items()} for j in range(k)
-        ]
+        of_targets = _items(
+            target=list(names or (["y"] if k == 1 else [f"target {j}" for j in range(k)])),
+            r2=self._r2(),
+            rmse=np.sqrt(self.squared_error / self.weight),
+            constant_rmse=self.targets.standard_deviation(),
+            mae=self.absolute_error / self.weight,
+            bias=self.error / self.weight,
+        )
         for j, sketch in enumerate(self.residuals[:DETAILED_TARGETS]):
             found = sketch.quantile(np.array(SHARES))
             of_targets[j]["residual_quantiles"] = dict(zip(map(str, SHARES), found.tolist(), strict=True))
@@ -264,18 +271,12 @@ class LabelErrors(Errors):
         }
 
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-        sums = np.column_stack([self.actual, self.predicted, self.both, self.wrong]).tolist()
-        of_labels = [
-            {
-                "label": names[j] if names else f"label {j}",
-                "share": actual / self.total,
-                "error": wrong / self.total,
-                "precision": _ratio(both, predicted),
-                "recall": _ratio(both, actual),
-                "f1": _ratio(2 * both, predicted + actual),
-            }
-            for j, (actual, predicted, both, wrong) in enumerate(sums)
-        ]
+        of_labels = _items(
+            label=list(names or (f"label {j}" for j in range(len(self.actual)))),
+            share=self.actual / self.total,
+            error=self.wrong / self.total,
+            **_rates(self.both, self.actual, self.predicted),
+        )
         return {"kind": "labels", **self.scores(), "labels": of_labels}
 
 
@@ -365,18 +366,14 @@ class ClassErrors(Errors):
         return scores
 
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-        labels, per_class = self.confusion.classes.tolist(), self.confusion.per_class()
-        counts = zip(*(getattr(self.unseen, name).tolist() for name in _COUNTS), strict=True)
-        unseen = [dict(zip(("label", "n_rows", "weight"), one, strict=True)) for one in counts]
+        labels, per_class, new = self.confusion.classes.tolist(), self.confusion.per_class(), self.unseen
+        unseen = _items(label=new.labels, n_rows=new.counts, weight=new.weights)
         unseen.sort(key=lambda one: -one["n_rows"])
         found = {
             "kind": "classes",
             **self.scores(),
             "majority": labels[int(per_class["weight"].argmax())],
-            "classes": [
-                {"label": label} | {key: column[c].item() for key, column in per_class.items()}
-                for c, label in enumerate(labels)
-            ],
+            "classes": _items(label=labels, **per_class),
             "confused": self.confusion.most_confused(per_class["weight"]),
             "n_unseen": self.n_unseen,
             "n_unseen_labels": len(unseen),
@@ -390,9 +387,6 @@ class ClassErrors(Errors):
         if self.margins is not None and all(one.weight > 0 for one in self.margins):
             found |= {"positive": labels[1], **curves(*self.margins)}
         return found
-
-
-_COUNTS = ("labels", "counts", "weights")
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,21 +420,17 @@ class Confusion:
 
     def per_class(self) -> dict[str, np.ndarray]:
         """Numbers and weights of the rows of each class, and how well it is found; NaN where unknown."""
-        # By hand: scikit-learn's functions refuse sums of no rows, as those of labels never seen are.
         actual, predicted = self.pairs()
         C, weights, same = len(self.classes), self.cells.weights, actual == predicted
         right = np.bincount(actual[same], weights[same], minlength=C)
         of_class = np.bincount(actual, weights, minlength=C)
         of_predicted = np.bincount(predicted, weights, minlength=C + 1)[:C]
-        with np.errstate(invalid="ignore"):
-            return {
-                "n_rows": np.bincount(actual, self.cells.counts, minlength=C).astype(np.int64),
-                "weight": of_class,
-                "predicted_weight": of_predicted,
-                "precision": right / of_predicted,
-                "recall": right / of_class,
-                "f1": 2 * right / (of_predicted + of_class),
-            }
+        return {
+            "n_rows": np.bincount(actual, self.cells.counts, minlength=C).astype(np.int64),
+            "weight": of_class,
+            "predicted_weight": of_predicted,
+            **_rates(right, of_class, of_predicted),
+        }
 
     def matrix(self) -> np.ndarray:
         """Weights by true and predicted class, (C, C)."""
@@ -454,15 +444,12 @@ class Confusion:
         (actual, predicted), weights, names = self.pairs(), self.cells.weights, self.classes.tolist()
         wrong = np.flatnonzero((actual != predicted) & (predicted < len(names)) & (weights > 0))
         most = wrong[np.argsort(-weights[wrong], kind="stable")[:_CONFUSED]]
-        return [
-            {
-                "actual": names[actual[i]],
-                "predicted": names[predicted[i]],
-                "weight": float(weights[i]),
-                "share": _ratio(weights[i], of_class[actual[i]]),
-            }
-            for i in most
-        ]
+        return _items(
+            actual=[names[c] for c in actual[most]],
+            predicted=[names[c] for c in predicted[most]],
+            weight=weights[most],
+            share=weights[most] / of_class[actual[most]],
+        )
 
 
 _MAX_CELLS = 2**31  # more than pairs of 10,000 labels, to which `LabelCounts` limits those of rows
@@ -509,8 +496,8 @@ class ProbabilityErrors(Sums):
 
     def bins(self) -> list[dict[str, float]]:
         """How often events came true, by their probability."""
-        filled = [one for one in self.reliability.tolist() if one[0] > 0]
-        return [{"probability": p / w, "observed": hit / w, "weight": w} for w, p, hit in filled]
+        w, p, hit = self.reliability[self.reliability[:, 0] > 0].T
+        return _items(probability=p / w, observed=hit / w, weight=w)
 
 
 _CURVE_POINTS = 200

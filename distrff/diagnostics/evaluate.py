@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,8 +17,9 @@ from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
-from distrff.model.rows import check_columns, check_target, rows_for
+from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
+from distrff.utils.arrays import chosen_rows
 
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
@@ -77,12 +78,9 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     )
 
 
-class JudgedRows(NamedTuple):
-    """Rows with targets, and how a model knows them."""
-
-    dataset: Dataset
-    folds: FoldModels | None  # of the fit to these rows, if it held some out
-    rows: str  # which ones they are, as `Evaluation` says
+JudgedRows = tuple[Dataset, FoldModels | None, str]
+"""Rows with targets; the models of the fit to these rows that left out a fold each, if it did; which ones
+they are, as `Evaluation` says."""
 
 
 def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
@@ -92,13 +90,7 @@ def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any 
         return found
     if data is None:
         raise InputError(ROWS_UNKNOWN)
-    return JudgedRows(rows_for(model, data, y, sample_weight), None, "the rows given")
-
-
-ROWS_UNKNOWN = (
-    "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
-    "memory or stored ones; give data"
-)
+    return rows_for(model, data, y, sample_weight), None, "the rows given"
 
 
 # The pass.
@@ -172,18 +164,28 @@ class ErrorSum(Reduction):
         return total
 
     def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
-        X, targets = block.X, model.targets
-        F = model.decision(X) if folds is None else folds.decision(model, X, block.start)
-        n, outside = len(F), model.outside(X)
-        s = np.ones(n)
-        if block.sample_weight is not None:
-            s = np.ascontiguousarray(block.sample_weight, dtype=np.float64)
+        X, targets, s = block.X, model.targets, block.sample_weight
+        numbers = np.arange(block.start, block.start + X.shape[0])
+        s = np.ones(len(numbers)) if s is None else np.ascontiguousarray(s, dtype=np.float64)
+        rows = None  # of several judgements, the row of each
+        if folds is None:
+            F = model.decision(X)
+        else:
+            judges, F = folds.judged(model, X, numbers)
+            rows = judges.rows
+        if rows is not None:  # those of no fold are left out, and m judgements count 1/m each
+            X, y, s, numbers = chosen_rows(X, rows), y[rows], s[rows] * judges.shares(), numbers[rows]
+        outside = model.outside(X)
+        errors: Errors
         if isinstance(targets, ClassTargets):
-            return ClassErrors.of(model, F, y, s, outside)
-        if isinstance(targets, MultilabelTargets):
-            return LabelErrors.of(targets, F, y, s, outside)
-        rows = np.arange(block.start, block.start + n)
-        return NumberErrors.of(F, y, s, rows, outside, self.n_sketched)
+            errors = ClassErrors.of(model, F, y, s, outside)
+        elif isinstance(targets, MultilabelTargets):
+            errors = LabelErrors.of(targets, F, y, s, outside)
+        else:
+            errors = NumberErrors.of(F, y, s, numbers, outside, self.n_sketched)
+        if rows is None:
+            return errors
+        return replace(errors, n_rows=len(np.unique(rows)), n_outside=len(np.unique(rows[outside])))
 
 
 # Intervals from the errors of rows that a model did not see.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -26,7 +26,7 @@ from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
-from distrff.utils.html import Bars, Section, Table, html_card, page_lines, part_lines
+from distrff.utils.html import Bars, Part, Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.serialize import strict
 from distrff.utils.text import listed, number_text
@@ -37,9 +37,42 @@ MAX_ROWS = 20_000
 
 _MAX_BYTES, _MIN_ROWS = 2**26, 2**10  # of drawn rows: each task holds all of them, and a changed copy
 _HASH_DIGITS = 53  # of a hash that become a number in [0, 1)
-
-
 SHOWN_ROWS = 20
+
+
+class JudgedResult:
+    """A result of judged rows: as data, as lines of text, and as a card of a notebook."""
+
+    _title: ClassVar[str]
+    _items: ClassVar[str]  # the field that holds a dataclass for each column
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as strict JSON data: the attributes, each column as a dict of its own."""
+        return strict(vars(self) | {self._items: [vars(item) for item in getattr(self, self._items)]})
+
+    def lines(self) -> list[str]:
+        """The result as lines of text: the rows that were judged, then a row for each column."""
+        return [*page_lines(self._facts().items()), *part_lines(self._table())]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"<{type(self).__name__}", *self.lines()]) + ">"
+
+    def _repr_html_(self) -> str:
+        return html_card(self._title, self._facts().items(), (), [Section(*self._section())])
+
+    def _facts(self) -> dict[str, str]:
+        """How many rows the result is of, as names with their values."""
+        found: Any = self
+        facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
+        if found.n_outside:
+            facts["outside the bounds, left out"] = number_text(found.n_outside)
+        return facts
+
+    def _section(self) -> tuple[str, list[Part]]:
+        return self._items.capitalize(), [self._table()]
+
+    def _table(self) -> Table:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -70,7 +103,7 @@ class ColumnImportance:
 
 
 @dataclass(frozen=True, repr=False)
-class PermutationImportance:
+class PermutationImportance(JudgedResult):
     """The importance of each column; see `permutation_importance`.
 
     Attributes
@@ -92,6 +125,8 @@ class PermutationImportance:
     seed : int
     """
 
+    _title, _items = "Permutation importance", "columns"
+
     measure: str
     score: float
     mse: tuple[float, ...] | None
@@ -103,33 +138,17 @@ class PermutationImportance:
     n_unseen: int
     seed: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as strict JSON data: the attributes, each column as a dict of its own."""
-        found = vars(self) | {"columns": [vars(column) for column in self.columns]}
-        return strict(found)
-
-    def lines(self) -> list[str]:
-        """The result as lines of text: the rows that were judged, then a row for each column."""
-        return [*page_lines(self._facts().items()), *part_lines(self._table())]
-
-    def __repr__(self) -> str:
-        return "\n".join(["<PermutationImportance", *self.lines()]) + ">"
-
-    def _repr_html_(self) -> str:
+    def _section(self) -> tuple[str, list[Part]]:
         table = self._table()
-        bars = Bars([(name, fall, number_text(fall)) for name, fall, *_ in table.rows])
-        sections = [Section(table.columns[1], [bars, table])]
-        return html_card("Permutation importance", self._facts().items(), (), sections)
+        return table.columns[1], [Bars([(row[0], row[1], number_text(row[1])) for row in table.rows]), table]
 
     def _table(self) -> Table:
-        falls = {"r2": "fall of R²", "accuracy": "fall of accuracy"}[self.measure]
         rises = ["rise of MSE" if len(self.targets) == 1 else f"rise of MSE, {t}" for t in self.targets]
         rows = [[c.column, c.importance, c.std_error, *(c.mse_rise or ())] for c in self.columns[:SHOWN_ROWS]]
-        return Table(["column", falls, "± standard error", *rises], rows)
+        return Table(["column", f"fall of {MEASURES[self.measure]}", "± standard error", *rises], rows)
 
     def _facts(self) -> dict[str, str]:
-        name = {"r2": "R²", "accuracy": "accuracy"}[self.measure]
-        facts = {name: number_text(self.score)} | judged_facts(self)
+        facts = {MEASURES[self.measure]: number_text(self.score)} | super()._facts()
         if self.n_unseen:
             facts["labels never seen, always wrong"] = number_text(self.n_unseen)
         if len(self.columns) > SHOWN_ROWS:
@@ -137,12 +156,8 @@ class PermutationImportance:
         return facts
 
 
-def judged_facts(found: Any) -> dict[str, str]:
-    """How many rows a result is of, as names with their values."""
-    facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
-    if found.n_outside:
-        facts["outside the bounds, left out"] = number_text(found.n_outside)
-    return facts
+MEASURES = {"r2": "R²", "accuracy": "accuracy"}
+"""The names of scores where they are shown."""
 
 
 def permutation_importance(
@@ -243,8 +258,12 @@ def importance_of(
         ReplacedColumns(group.positions, child_seed(seed, "donors", group.positions[0]), units)
         for group in groups
     ]
-    rises = of_columns(run, "importance", model, rows, _rise, replaced)
-    columns = [_column(model, group, rise) for group, rise in zip(groups, rises, strict=True)]
+    columns = []
+    for group, rise in zip(groups, of_columns(run, "importance", model, rows, _rise, replaced), strict=True):
+        (*mse_rise, fall), (*mse_error, error) = rise.mean.tolist(), rise.error.tolist()
+        of_mse = [None if model.is_classifier else tuple(values) for values in (mse_rise, mse_error)]
+        counts = len(group.positions), rise.n_left_out
+        columns.append(ColumnImportance(group.name, fall, error, of_mse[0], of_mse[1], *counts))
     # NaN, of columns that leave no row within the bounds, come last.
     columns.sort(key=lambda column: -column.importance if column.importance == column.importance else np.inf)
     mse = np.average(rows.losses, axis=0, weights=rows.weight)
@@ -272,20 +291,6 @@ def _units(targets: Moments) -> np.ndarray:
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
     variance = np.square(targets.standard_deviation())
     return np.where(varies, variance * varies.sum() / len(varies), np.inf)
-
-
-def _column(model: Model, group: ColumnGroup, rise: Means) -> ColumnImportance:
-    *mse_rise, importance = rise.mean.tolist()
-    *mse_error, error = rise.error.tolist()
-    return ColumnImportance(
-        column=group.name,
-        importance=importance,
-        std_error=error,
-        mse_rise=None if model.is_classifier else tuple(mse_rise),
-        mse_rise_error=None if model.is_classifier else tuple(mse_error),
-        n_columns=len(group.positions),
-        n_left_out=rise.n_left_out,
-    )
 
 
 class ReplacedColumns(NamedTuple):
@@ -396,17 +401,16 @@ def chosen_groups(
     if not asked:
         raise InputError("columns must name at least one column, got none")
     known: dict[Any, ColumnGroup] = {group.name: group for group in groups}
-    # Where raw columns became several, an index could mean either.
-    by_index = dict(enumerate(groups)) if all(group.step is None for group in groups) else {}
+    if all(group.step is None for group in groups):  # of raw columns that became several it could mean either
+        known |= dict(enumerate(groups))
     found = {}
     for column in asked:
-        if isinstance(column, str):
-            group = known.get(column)
-        else:
-            group = by_index.get(int(column)) if is_finite(column) and int(column) == column else None
-        if group is None:
-            raise InputError(f"the model has no column {column!r}; it has: {listed(list(known))}")
-        found[group.positions] = group
+        is_index = not isinstance(column, str) and is_finite(column) and int(column) == column
+        key = int(column) if is_index else column if isinstance(column, str) else None
+        if key not in known:
+            names = [group.name for group in groups]
+            raise InputError(f"the model has no column {column!r}; it has: {listed(names)}")
+        found[known[key].positions] = known[key]
     return list(found.values())
 
 
@@ -474,22 +478,23 @@ class DrawnRows:
 
     def __add__(self, other: DrawnRows) -> DrawnRows:
         return DrawnRows(
-            np.concatenate([self.numbers, other.numbers]),
-            joined_rows([self.X, other.X]),
-            np.concatenate([self.y, other.y]),
-            np.concatenate([self.weight, other.weight]),
-            np.concatenate([self.losses, other.losses]),
-            self.targets.merge(other.targets),
-            self.n_outside + other.n_outside,
-            self.n_drawn + other.n_drawn,
+            **{name: np.concatenate([A, getattr(other, name)]) for name, A in self._fields().items()},
+            X=joined_rows([self.X, other.X]),
+            targets=self.targets.merge(other.targets),
+            n_outside=self.n_outside + other.n_outside,
+            n_drawn=self.n_drawn + other.n_drawn,
         )
 
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def _fields(self) -> dict[str, np.ndarray]:
+        """The arrays with an item a row, beside X."""
+        return {name: getattr(self, name) for name in ("numbers", "y", "weight", "losses")}
+
     def at(self, places: np.ndarray) -> DrawnRows:
         """The rows at these places."""
-        fields = {name: getattr(self, name)[places] for name in ("numbers", "y", "weight", "losses")}
+        fields = {name: A[places] for name, A in self._fields().items()}
         return replace(self, X=chosen_rows(self.X, places), **fields)
 
     def thinned(self, max_rows: int, seed: int) -> DrawnRows:
@@ -499,19 +504,16 @@ class DrawnRows:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that go to the tasks."""
         X = {name: getattr(self.X, name) for name in _CSR} if issparse(self.X) else {"dense": self.X}
-        fields = {name: getattr(self, name) for name in ("numbers", "y", "weight", "losses")}
-        return {f"drawn {name}": A for name, A in (X | fields).items()}
+        return {f"drawn {name}": A for name, A in (X | self._fields()).items()}
 
     @classmethod
     def received(cls, arrays: Arrays, n_columns: int) -> DrawnRows:
         """The rows in a task, from the arrays that were sent."""
         sent = {name.removeprefix("drawn "): A for name, A in arrays.items() if name.startswith("drawn ")}
-        numbers = sent["numbers"]
-        X: Any = sent.get("dense")
+        X: Any = sent.pop("dense", None)
         if X is None:
-            X = csr_matrix(tuple(sent[name] for name in _CSR), shape=(len(numbers), n_columns))
-        none = Moments.empty(0)
-        return cls(numbers, X, sent["y"], sent["weight"], sent["losses"], none, 0, len(numbers))
+            X = csr_matrix(tuple(map(sent.pop, _CSR)), shape=(len(sent["numbers"]), n_columns))
+        return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], **sent)
 
     def replacements(self, seed: int) -> np.ndarray:
         """For each row the place of another, by a hash of its number.
@@ -659,11 +661,12 @@ def of_columns(
     light, sent = model.for_tasks()
     n = len(rows)
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
-    return run.total(label, tasks, ColumnSum(light, judge), arrays={**sent, **rows.arrays()})
+    # As a pass, not by `run.map`: a worker that derives other frequencies than this process, and had no row
+    # of the pass before, is sent them.
+    return run.total(label, tasks, ColumnSum(light, judge), arrays=sent | rows.arrays())
 
 
-@dataclass(frozen=True)
-class ColumnTask:
+class ColumnTask(NamedTuple):
     """A column in the place of a segment; [start, stop) counts the rows that are predicted for it."""
 
     start: int

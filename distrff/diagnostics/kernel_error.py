@@ -185,6 +185,7 @@ def kernel_error(
     rms = spectral_bound = None
     if theory is not None:
         rms = None if theory.expected_square is None else math.sqrt(theory.expected_square)
+        # Errors of blocks are averaged, so their bounds are too.
         # All blocks together: δ is shared among them.
         bounds = [theory.spectral_bound(block, delta / len(blocks)) for block in blocks]
         spectral_bound = float(np.mean(bounds))
@@ -196,6 +197,7 @@ def kernel_error(
         confidence=float(confidence),
         n_pairs=int(n_pairs),
         max_error=float(np.sqrt(squares.max())),
+        # N independent pairs all stay below the quantile of a share p with probability (1 − p)^N = δ.
         max_exceeded_share=1 - delta ** (1 / n_pairs),
         max_bound=None if theory is None else theory.max_bound,
         rms_error=float(np.sqrt(squares.mean())),
@@ -238,6 +240,7 @@ def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_row
     blocks = min(n_blocks, n // rows)
     rng = stream(seed, "kernel error")
     first = rng.integers(n, size=n_pairs)
+    # A shift of at least one row: all pairs of distinct rows have the same chance.
     second = (first + rng.integers(1, n, size=n_pairs)) % n
     chosen = rng.choice(n, size=blocks * rows, replace=False)
     # The bins of rows depend on the rows' dtype, which must not change.
@@ -278,6 +281,7 @@ def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndar
         residuals = _residuals(ZX, of_X), _residuals(ZY, of_Y)
         strips.append((_row_products(ZX, ZY) - k, k, k_doubled, *residuals))
     errors, *facts = map(np.concatenate, zip(*strips, strict=True))
+    # The product of complex features is complex; its distance from k counts.
     return np.square(np.abs(errors)), PairFacts(*facts)
 
 
@@ -291,6 +295,8 @@ def _measure_blocks(
         K, Z = exact(X, X), z(X)
         products = (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
         errors.append(np.abs(np.linalg.eigvalsh(products - K)).max())
+        # K is positive semidefinite. Rounding makes its least eigenvalues negative, where λ/(λ + alpha) has a
+        # pole.
         values = np.maximum(np.linalg.eigvalsh(K), 0.0)
         dimensions.append((values / (values + alpha)).sum())
         facts.append(BlockFacts(K, float(values[-1]), _residuals(Z, np.diagonal(K))))
@@ -314,6 +320,7 @@ def _residuals(Z: Any, squared_norms: np.ndarray) -> np.ndarray:
 
 
 def _rms_interval(squares: np.ndarray, confidence: float) -> Interval:
+    # The normal interval is that of the mean square, which is a mean; its ends then have their roots.
     half = ndtri((1 + confidence) / 2) * squares.std(ddof=1) / math.sqrt(len(squares))
     mean = squares.mean()
     return math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)

@@ -161,6 +161,7 @@ def share_text(share: float | None) -> str:
         return "–"
     if 0 < share < 0.01:
         return number_text(share)
+    # 0.99996 must not read 1.000: digits are added until the part that is missing to 1 has one.
     digits = 3
     while digits < 6 and 0.5 < share < 1 and 1 - share < 10.0 ** (1 - digits):
         digits += 1
@@ -296,6 +297,7 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
         )
     if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
+    # A curved model that is no better than a line has too few features, or widths far from right.
     linear = quality.get("linear_rmse")
     if None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
         yield (

@@ -163,8 +163,7 @@ class FitReport(StrictMapping):
 
 # The report page, and the card of a notebook.
 
-_MAX_COLUMNS = 20  # as bars
-_MAX_COMPONENTS = 20  # as bars
+_MAX_BARS = 20
 _MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
 _OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
@@ -245,7 +244,7 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart]) -> list[Se
         parts["Columns and directions that matter"] = _metric(report, search)
     shares = report.get("explained_variance_ratio")
     if shares:
-        bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_COMPONENTS])]
+        bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_BARS])]
         parts["Variance along the components"] = [Bars(bars)]
     if report.get("plan"):
         parts["Plan against measured"] = [_plan(report, report["plan"])]
@@ -302,33 +301,37 @@ def _settings(search: Mapping[str, Any]) -> _Parts:
 
 def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
     """Bars of the columns and the directions by their shares of the squared length of gradients."""
-    shares = search["column_shares"]
-    names = report.get("column_names") or [f"column {j}" for j in range(len(shares))]
-    columns = sorted(zip(shares, names, strict=True), key=lambda pair: -pair[0])
-    directions = [(share, f"direction {i}") for i, share in enumerate(search["directions"], 1)]
+    columns = zip(_names(report, search["column_shares"]), search["column_shares"], strict=True)
+    directions = [(f"direction {i}", share) for i, share in enumerate(search["directions"], 1)]
     legend = "How much of the squared length of f's gradients lies along each column and each direction."
     parts: _Parts = [legend]
-    for kind, ranked in (("columns", columns), ("directions", directions)):
-        parts.append(Bars([(name, share, f"{share:.1%}") for share, name in ranked[:_MAX_COLUMNS]]))
-        if len(ranked) > _MAX_COLUMNS:
-            parts.append(f"{len(ranked) - _MAX_COLUMNS} {kind} of smaller shares are not drawn.")
+    for kind, shares in (("columns", columns), ("directions", directions)):
+        bars = [(name, share, f"{share:.1%}") for name, share in shares]
+        parts += _ranked(bars, f"{kind} of smaller shares")
     return parts
 
 
 def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
     """Bars of the columns with the shortest learned widths in units of their standard deviations."""
     widths = search["length_scale"]
-    names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
-    pairs = zip(search["column_scale"], widths, strict=True)
-    ranked = sorted(((scale / width, j) for j, (scale, width) in enumerate(pairs)), key=lambda pair: -pair[0])
-    bars = [(names[j], value, number_text(widths[j])) for value, j in ranked[:_MAX_COLUMNS]]
-    left_out = len(widths) - len(bars)
-    more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
+    found = zip(_names(report, widths), search["column_scale"], widths, strict=True)
+    bars = [(name, scale / width, number_text(width)) for name, scale, width in found]
     legend = (
         "The longer a bar, the faster the model may vary along its column: it is the deviation of the column "
-        f"over its width, which stands beside it, in the units that the model sees.{more}"
+        "over its width, which stands beside it, in the units that the model sees."
     )
-    return [Bars(bars), legend]
+    return [*_ranked(bars, "columns of longer widths"), legend]
+
+
+def _names(report: Mapping[str, Any], columns: Sequence[Any]) -> Sequence[str]:
+    return report.get("column_names") or [f"column {j}" for j in range(len(columns))]
+
+
+def _ranked(bars: list[tuple[str, float, str]], others: str) -> _Parts:
+    """The longest bars, and how many others are left out."""
+    ranked = sorted(bars, key=lambda bar: -bar[1])
+    left_out = len(ranked) - _MAX_BARS
+    return [Bars(ranked[:_MAX_BARS]), *([f"{left_out} {others} are not drawn."] if left_out > 0 else [])]
 
 
 def _plan(report: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
@@ -361,11 +364,10 @@ def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
     by_label: dict[str, list[float]] = {}
     for label, seconds in timed:
         by_label.setdefault(label, []).append(seconds)
-    rows = []
-    for label, parts in by_label.items():
-        name = label if len(parts) == 1 else f"{label} ({len(parts)} times)"
-        rows.append((name, sum(parts), human_seconds(sum(parts))))
-    return rows
+    return [
+        (label if len(parts) == 1 else f"{label} ({len(parts)} times)", sum(parts), human_seconds(sum(parts)))
+        for label, parts in by_label.items()
+    ]
 
 
 # The judgement of a fit's own rows in its report.
@@ -397,7 +399,7 @@ def _what_matters(estimator: Any) -> dict[str, Any]:
     from distrff.diagnostics.dependence import what_matters
     from distrff.diagnostics.evaluate import judged_rows
 
-    rows = judged_rows(estimator).dataset
+    rows, _, _ = judged_rows(estimator)
     # Each judged row is predicted anew for each column: together about as often as two passes do.
     n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
     importance, dependence = what_matters(

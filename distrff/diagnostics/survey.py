@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
+from sklearn.utils.sparsefuncs import min_max_axis
 
 from distrff.engine.reduction import Arrays, Reduction, gram_segmentation, light_segmentation
 from distrff.engine.run import Run
@@ -25,8 +26,6 @@ from distrff.utils.text import human_bytes
 _SAMPLE_ROWS = 16_384
 _SAMPLE_NUMBERS = 2**22
 
-_Ranges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
 
 @dataclass(frozen=True)
 class RowSurvey:
@@ -37,7 +36,7 @@ class RowSurvey:
     missing, infinite : int64 ndarrays of shape (n_columns,)
         Rows with NaN, and with an infinity.
     low, high : ndarrays of shape (n_columns,)
-        Of the finite values; inf and −inf if there are none.
+        Of the finite values; NaN if there are none.
     y_missing : int
         Rows with a missing target.
     values : LabelCounts or None
@@ -60,14 +59,15 @@ class RowSurvey:
     y: tuple[np.ndarray, ...] = ()
 
     def __add__(self, other: RowSurvey) -> RowSurvey:
+        # None absorbs: what has too many values in one part has too many in all.
         values = self.values and other.values and few_values(self.values.merge, other.values)
         moments = self.y_moments and other.y_moments and self.y_moments.merge(other.y_moments)
         return RowSurvey(
             self.n_rows + other.n_rows,
             self.missing + other.missing,
             self.infinite + other.infinite,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
+            np.fmin(self.low, other.low),
+            np.fmax(self.high, other.high),
             self.y_missing + other.y_missing,
             values,
             moments,
@@ -79,10 +79,11 @@ class RowSurvey:
         """`drift_shares` of the columns of the sample, with column means for non-finite values."""
         X = joined_rows(self.X).copy()
         n, d = X.shape
-        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), np.tile(np.arange(d), n))
+        values, columns = _entries(X)
         finite = np.isfinite(values)
         counts = n - np.bincount(columns[~finite], minlength=d)
         means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
+        # A mean adds nothing to the variance between stretches of rows; a zero would.
         values[~finite] = means[columns[~finite]]
         return drift_shares(X)
 
@@ -128,6 +129,7 @@ class RowSurveyReduction(Reduction):
 
     def update(self, total: RowSurvey | None, rows: Rows, arrays: Arrays) -> RowSurvey:
         size = min(self.rows_per_segment, rows.stop - rows.start)
+        # By the place of the segment, so that the sample is the same for any number of workers.
         rng = stream(0, "survey", rows.start)
         chosen = rows.start + np.sort(rng.choice(rows.stop - rows.start, size, replace=False, shuffle=False))
         for block in rows.tiles(self.tile_rows):
@@ -151,7 +153,7 @@ class RowSurveyReduction(Reduction):
                 moments = Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
         return RowSurvey(
             n,
-            *(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
+            *_ranges(block.X),
             y_missing=n_missing,
             values=values,
             y_moments=moments,
@@ -171,26 +173,25 @@ def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | 
         return None
 
 
-def _ranges(X: np.ndarray) -> _Ranges:
-    """Missing, infinite, low and high of the columns of dense rows."""
-    missing, infinite = np.isnan(X), np.isinf(X)
-    finite = ~(missing | infinite)
-    low, high = np.where(finite, X, np.inf).min(axis=0), np.where(finite, X, -np.inf).max(axis=0)
-    return missing.sum(axis=0), infinite.sum(axis=0), low, high
-
-
-def _sparse_ranges(X: Any) -> _Ranges:
-    """The `_ranges` of rows in CSR, whose missing entries are zeros, without making them dense."""
-    X = X.copy()
-    X.sum_duplicates()
+def _entries(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The entries of dense or CSR rows, a view, and their columns."""
     n, d = X.shape
-    values, columns, finite = X.data, X.indices, np.isfinite(X.data)
-    has_zeros = np.bincount(columns, minlength=d) < n
-    low, high = np.where(has_zeros, 0.0, np.inf), np.where(has_zeros, 0.0, -np.inf)
-    np.minimum.at(low, columns[finite], values[finite])
-    np.maximum.at(high, columns[finite], values[finite])
-    missing, infinite = (np.bincount(columns[are(values)], minlength=d) for are in (np.isnan, np.isinf))
-    return missing, infinite, low, high
+    return (X.data, X.indices) if issparse(X) else (X.reshape(-1), np.tile(np.arange(d), n))
+
+
+def _ranges(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Missing, infinite, low and high of the columns; entries that CSR leaves out are zeros."""
+    X = X.astype(np.float64)  # a copy
+    if issparse(X):
+        X.sum_duplicates()
+    values, columns = _entries(X)
+    missing, infinite = (
+        np.bincount(columns[are(values)], minlength=X.shape[1]) for are in (np.isnan, np.isinf)
+    )
+    values[~np.isfinite(values)] = np.nan
+    if issparse(X):
+        return missing, infinite, *min_max_axis(X, axis=0, ignore_nan=True)
+    return missing, infinite, np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
 
 
 def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
@@ -318,7 +319,9 @@ def stored_part(
     """
     start = np.arange(0, n_rows, segment_rows)
     stop = np.minimum(start + segment_rows, n_rows)
+    # Parquet decodes a row group from its first row on, Zarr a chunk as a whole.
     end = stop if from_the_first else np.minimum(-(-stop // unit_rows) * unit_rows, n_rows)
+    # Halves of a segment divide it, so that no unit is decoded for two tasks.
     proposed_rows = segment_rows
     while proposed_rows * row_bytes > SPAN_BYTES and proposed_rows % 2 == 0:
         proposed_rows //= 2

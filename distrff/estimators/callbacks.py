@@ -105,6 +105,7 @@ class EarlyStopping:
         self.scores_.append((progress.sweep, score))
         if score > getattr(self, "best_score_", -math.inf) or len(self.scores_) == 1:
             self.best_score_, self.best_sweep_, self.best_model_ = score, progress.sweep, model
+        # The mark stays while scores rise by less than min_delta: slow gains count once they add up to it.
         if score > self._to_beat + self.min_delta:
             self._to_beat, self._n_worse = score, 0
         else:

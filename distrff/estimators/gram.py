@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
+from distrff.estimators.base import open_rows
 from distrff.features.base import FeatureMap
 from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
@@ -23,18 +24,17 @@ from distrff.fitting.problem import (
     PreparedFit,
     Problem,
     check_sparse_rows,
-    checked_folds,
     checked_map,
+    checked_number_of_folds,
     map_for_gram,
 )
 from distrff.fitting.running import prepared_like, sums_of
 from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.model.rows import through_steps
-from distrff.preprocessing.folds import FOLD_RULES
+from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, folds_by
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import one_of
 
@@ -101,8 +101,8 @@ def gram(
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:
-            fit = prepared_like(dataset, like, seed=seed, observer=observer)
-            return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
+            folds = folds_by(fold_by, like.n_folds, seed)
+            return sums_of(prepared_like(dataset, like, folds, seed=seed, observer=observer), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     one_of("targets", targets, ("auto", "numeric", "classes"))
@@ -111,19 +111,20 @@ def gram(
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
     is_equispaced = Trait.SUMS in checked_map(features).traits
+    # Sums of equispaced features are free of the kernel, which is chosen when they are solved; other maps are
+    # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
-        n_folds=1 if cv is None else checked_folds(cv),
+        folds=NO_FOLDS if cv is None else folds_by(fold_by, checked_number_of_folds(cv), seed),
         scale=scale,
         dtype=dtype,
         seed=seed,
     )
     with _observed() as observer:
-        fit = prepare(begin(dataset, problem, observer=observer))
-        return sums_of(fit, fit.folds_apart(problem.n_folds, fold_by))
+        return sums_of(prepare(begin(dataset, problem, observer=observer)))
 
 
 @contextmanager

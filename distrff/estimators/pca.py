@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from distrff.estimators.base import KernelEstimator
+from distrff.estimators.base import KernelEstimator, open_rows
 from distrff.features.base import FeatureMap
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Problem, map_parameters
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.utils.validation import check_count
 
@@ -91,6 +90,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         ndarray or dask array of shape (n_samples, n_components)
             float32 for float32 rows, else float64.
         """
+        # Transformers of scikit-learn keep the dtype of their rows.
         T = self._answer(X, "transform")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 

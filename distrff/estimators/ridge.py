@@ -289,8 +289,9 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Default `AutoFeatures()`, which chooses map, kernel and widths. Where it may choose random binning,
         standard deviations need `AutoFeatures(maps=("fourier", "nystroem"))`.
     alpha : float, array-like of shape (n_targets,), "cv" or "gcv", default="cv"
-        Penalty; positive. "cv" takes the best of `alphas` by exact cross-validation over
-        held-out folds, "gcv" by generalised cross-validation (Golub, Heath and Wahba 1979). This may
+        Penalty, positive, or one for each target; "cv" and "gcv" choose it by cross-validation. "cv" takes
+        the best of `alphas` by exact cross-validation over held-out folds, "gcv" by generalised
+        cross-validation (Golub, Heath and Wahba 1979). This may
         overfit by far where the features fit rows one by one: for more features than a twentieth of the
         rows "gcv" takes the error of one held-out fold, a fifth of the rows by their hash.
     alphas : array-like, optional

@@ -169,6 +169,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         Weight of the likelihood against the penalty, from 1e-50 to 1e50, or the value of least held-out
         loss. C and `sigma` are redundant: up to the scale of f, (C, σ) is the model of (C/σ², 1).
     noise : {"logistic", "probit", "laplace"}
+        Distribution of what blurs the sign of f.
     sigma : float
         Scale of the noise.
     multi_class : {"ovr", "softmax"}

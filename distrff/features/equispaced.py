@@ -210,7 +210,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         N = ∏(2m + 1), the most features. Default: as many as `tol` asks for, up to 64 a row, at least 32,768,
         and at most 1,048,576. Where they do not suffice, the report says which widths are resolved.
     tol : float
-        Bound of sup|k − k̃|/k(0) over the box. It is not a bound for predictions: a small alpha amplifies it.
+        Largest error of the kernel over the box, sup|k − k̃|/k(0). It is not a bound for predictions: a small
+        alpha amplifies it.
     bounds : sequence of pairs, or mapping of column to pair, optional
         Least and largest value of each column, between which models are made and predict. Default: the range
         of the rows of the fit, and a hundredth of it on both sides. Features repeat themselves outside of

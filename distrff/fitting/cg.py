@@ -44,7 +44,7 @@ from distrff.fitting.result import (
 )
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import NO_FOLDS, Folds
 from distrff.solvers.cg import (
     ConjugateGradients,
     Response,
@@ -75,7 +75,7 @@ class _Tile(NamedTuple):
     y: np.ndarray
     """Targets as they were read."""
     s: np.ndarray
-    fold: np.ndarray | None
+    numbers: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ class RidgePass(RowReduction):
     """
 
     offset: np.ndarray | None  # (k,), added to the coded targets
-    folds: Folds | None = None
+    folds: Folds = NO_FOLDS
 
     def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
         """Yield tiles with Z itself, or with the values of the map's basis in its place."""
@@ -104,7 +104,7 @@ class RidgePass(RowReduction):
                 F=values_of(B, coef) + arrays["intercept"],
                 y=block.y,
                 s=np.ones(n) if s is None else s,
-                fold=None if self.folds is None else self.folds.of_rows(block.start, block.start + n),
+                numbers=np.arange(block.start, block.start + n),
             )
 
     def _coded(self, tile: _Tile) -> np.ndarray:
@@ -131,8 +131,8 @@ class RightSidesReduction(RidgePass):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComplementMomentsReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of the rows outside each held-out fold; None if there are none.
+class TrainingMomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of each fold's training rows; None if there are none.
 
     Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
 
@@ -151,9 +151,10 @@ class ComplementMomentsReduction(RidgePass):
         self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
     ) -> list[RidgeMoments | None]:
         for tile in self._tiles(rows, arrays):
-            Y, others = self._coded(tile), [np.flatnonzero(tile.fold != fold) for fold in self.held_out]
+            Y, is_fitted = self._coded(tile), self.folds.is_fitted(tile.numbers, self.held_out)
             moments = [
-                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None for i in others
+                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None
+                for i in map(np.flatnonzero, is_fitted.T)
             ]
             total = self.merge(total, moments)
         return total
@@ -175,7 +176,7 @@ class ProductReduction(RidgePass):
     A row costs 2dD + 4Dm flops and D cosines.
     """
 
-    held_out: tuple[int | None, ...]  # the fold that the product with each direction leaves out
+    held_out: tuple[int | None, ...]  # the fold whose training rows the product with each direction sums
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features + 1) * len(self.held_out)
@@ -187,8 +188,8 @@ class ProductReduction(RidgePass):
         ready, of_basis = self.ready_map(arrays), None
         for tile in self._tiles(rows, arrays, of_basis=True):
             F = tile.s[:, None] * tile.F
-            if tile.fold is not None:
-                F = np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, F)
+            if self.folds.n_folds:
+                F = np.where(self.folds.is_fitted(tile.numbers, self.held_out), F, 0.0)
             if of_basis is None:
                 of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if ready.has_basis else total[:-1]
             add_transposed_product(of_basis.T, F.T, tile.B)
@@ -216,8 +217,7 @@ class HeldOutErrorReduction(RidgePass):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         for tile in self._tiles(rows, arrays, of_basis=True):
-            assert tile.fold is not None
-            is_judged = tile.fold[:, None] == np.array(self.held_out)
+            is_judged = self.folds.is_judged(tile.numbers, self.held_out)
             squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
             total[0] += tile.s @ np.where(is_judged, squares, 0.0)
             total[1] += tile.s @ is_judged
@@ -296,9 +296,8 @@ class ConjugateGradientRidge:
         )
         if not search.fold_solutions:
             return result
-        folds = fit.folds("folds", problem.n_folds, problem.fold_by)
         models = ridge_fold_models(
-            folds, fit.targets, search.fold_solutions, fit_intercept=problem.fit_intercept
+            problem.folds, fit.targets, search.fold_solutions, fit_intercept=problem.fit_intercept
         )
         return replace(result, fold_models=models)
 
@@ -381,7 +380,7 @@ class _Systems:
 
 
 class RidgePasses:
-    """Sums over all rows, or over the complements of folds."""
+    """Sums over all rows, or over the training rows of folds."""
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None = None) -> None:
         self._fit, self.run = fit, fit.run
@@ -391,7 +390,7 @@ class RidgePasses:
             "offset": system_of(fit).offset,
             "dtype": plan.size.dtype,
             "tile_rows": self._cuts.tile_rows,
-            "folds": folds,
+            "folds": NO_FOLDS if folds is None else folds,
         }
         self.n_sweeps = self._n_told = 0
 
@@ -436,7 +435,7 @@ class RidgePasses:
         z_means: list[np.ndarray],
         held_out: tuple[int | None, ...],
     ) -> np.ndarray:
-        """G·v for each row v of V, with G summed over the rows outside the held-out fold.
+        """G·v for each row v of V, with G summed over the training rows of a fold, or over all rows.
 
         `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
         """
@@ -446,12 +445,12 @@ class RidgePasses:
             GV[i] -= sums[-1, i] * z_mean
         return GV
 
-    def complements(self, folds: range) -> dict[int, RidgeEquations]:
-        """The equations of the complement of each fold."""
+    def without_folds(self, folds: range) -> dict[int, RidgeEquations]:
+        """The equations of each fold's training rows."""
         # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
         moments: list[RidgeMoments | None] = self._sum(
-            "right sides of folds", ComplementMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+            "right sides of folds", TrainingMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
         )
         equations = {}
         for fold, sums in zip(folds, moments, strict=True):
@@ -508,8 +507,8 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
-    problem, n = fit.problem, fit.problem.n_folds
-    passes = RidgePasses(fit, plan, fit.folds("folds", n, problem.fold_by))
+    problem, n = fit.problem, fit.problem.folds.n_folds
+    passes = RidgePasses(fit, plan, problem.folds)
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
     if problem.penalty.grid is None:
         default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
@@ -580,7 +579,7 @@ class _FoldModels:
 
     def __init__(self, fit: PreparedFit, passes: RidgePasses, folds: range) -> None:
         self._passes, self._problem, self._unit = passes, fit.problem, np.square(fit.targets.scale)
-        self._equations = passes.complements(folds)
+        self._equations = passes.without_folds(folds)
         self._places: dict[_Member, _Place] = {
             (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
             for fold, e in self._equations.items()
@@ -800,7 +799,7 @@ def sample_size(size: Size, stride: int) -> Size:
     Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
     small.
     """
-    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
+    return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
 
 
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error

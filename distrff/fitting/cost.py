@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.distributed import LARGE_PARTIAL
 from distrff.engine.reduction import (
+    LARGE_PARTIAL,
     Segmentation,
     gram_segmentation,
     gram_stride,
@@ -68,7 +68,8 @@ class Size:
     n_map_passes: int = 0  # passes over all rows to fit the map
     n_eigensystems: int = 0  # eigensystems of the Gram beyond those of the alpha path
     column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
-    n_paths: int = 0  # alpha paths; 0 means one per fold
+    n_other_sums: int = 0  # accumulators of a sweep for all folds, beside one a fold
+    memberships: float = 1.0  # of all of them that a row enters
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
@@ -82,6 +83,11 @@ class Size:
     def column_entries(self) -> float:
         """Numbers in a row of X, those of sparse rows with an index each."""
         return self.n_columns * self.column_share
+
+    @property
+    def n_sums(self) -> int:
+        """Accumulators of a sweep for all folds."""
+        return self.n_folds + self.n_other_sums
 
     @property
     def gram_size(self) -> int:
@@ -155,7 +161,7 @@ class Size:
     @property
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
-        rows = self.n_rows / self.gram_stride
+        rows = self.memberships * self.n_rows / self.gram_stride
         return rows * (self.map_flops + self.gram_size**2)
 
     @property
@@ -224,7 +230,8 @@ class Plan:
         the sums of equispaced features.
     size : Size
     folds_per_task : int
-        All folds, or fewer where those of all would not fit; then rows are read more often.
+        Folds, or their sums, of a pass: fewer than all where these would not fit; then rows are read more
+        often.
     n_sweeps : int
         Passes over the rows. How many light ones there are shows only in the fit; ten are presumed.
     n_segments, segment_rows, tile_rows : int
@@ -283,6 +290,10 @@ class Plan:
         """The plan as strict JSON data."""
         own = asdict(self)
         values = own.pop("size") | own
+        # A report's "n_folds" are the sums, as far as these are those of folds, and "n_paths" tells others.
+        del values["memberships"]
+        n_paths = self.size.n_folds if values.pop("n_other_sums") else 0
+        values |= {"n_folds": self.size.n_sums, "n_paths": n_paths}
         solver = values.pop("solver")
         for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
             del values[name]
@@ -349,7 +360,7 @@ class Plan:
 
     @property
     def _folds(self) -> str:
-        one_held_out = self.size.n_paths == 1 and self.size.n_folds == 2
+        one_held_out = self.size.n_folds == 1 and self.size.n_sums > 1
         of_what = "a fold held out of the others" if one_held_out else f"{self.size.n_folds} fold(s)"
         return f"{of_what}, {self.folds_per_task} a task"
 
@@ -476,7 +487,10 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
     if D := largest(range(2, size.n_features, 2), lambda D: does_fit(replace(size, n_features=D))):
         remedies.append(f"{'n_bins' if size.sparse_entries else 'n_components'}={D}")
     if plan.solver == "gram" and (
-        n_folds := largest(range(2, size.n_folds), lambda n: does_fit(replace(size, n_folds=n)))
+        n_folds := largest(
+            range(2, size.n_folds),
+            lambda n: does_fit(replace(size, n_folds=n)),
+        )
     ):
         remedies.append(f"cv={n_folds}")
     if threads := largest(range(1, plan.threads_per_worker), lambda threads: does_fit(size, threads)):
@@ -517,7 +531,7 @@ def client_peak_bytes(size: Size) -> int:
     from_features = 8 * (of_map + 4 * D * size.n_outputs)
     light = light_segmentation(size.n_rows, size.n_columns)
     factors = 2 * 8 * size.triangle_numbers  # K_LL while it is factored, beside the factor
-    paths = MAX_PATH_BYTES if size.n_folds > 1 and size.n_alphas > 1 else 0  # of the models of folds, at most
+    paths = MAX_PATH_BYTES if size.n_sums > 1 and size.n_alphas > 1 else 0  # of the models of folds, at most
     return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 

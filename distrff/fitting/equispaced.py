@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.solvers.objective import Status
-from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas, residual_freedom
+from distrff.solvers.ridge import FoldTerms, RidgeSolution, above_noise, default_alphas, residual_freedom
 from distrff.solvers.toeplitz import (
     PosteriorSamples,
     SumsOfRows,
@@ -51,7 +52,7 @@ _FEWEST = 4  # two runs from a quarter of the rows on: two workers are the least
 
 @dataclass(frozen=True)
 class FoldRows:
-    """A run of rows, of which a task sums some folds."""
+    """A run of rows, of which a task makes some sums of the folds."""
 
     rows: Rows
     members: tuple[int, ...]
@@ -72,23 +73,23 @@ def rows_a_call(n_modes: int, d: int) -> int:
 
 @dataclass(frozen=True)
 class FoldCuts:
-    """Where rows and folds are cut: `n_runs` equal runs of rows, each of all folds or of one fold a task."""
+    """Where rows and sums are cut: `n_runs` equal runs of rows, each of all sums or of one sum a task."""
 
     n_rows: int
-    n_folds: int
+    n_sums: int
     n_runs: int
 
     @classmethod
-    def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
-        """Cuts with `call_rows` to twice as many rows a fold and run.
+    def of(cls, n_rows: int, n_sums: int, call_rows: int) -> FoldCuts:
+        """Cuts with `call_rows` to twice as many rows a sum and run.
 
         For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
         of two, so that as many workers end together, and depends on neither their number nor their speed;
         where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
         values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         """
-        full = n_rows / (n_folds * call_rows)
-        return cls(n_rows, n_folds, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
+        full = n_rows / (n_sums * call_rows)
+        return cls(n_rows, n_sums, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
 
     @property
     def run_rows(self) -> int:
@@ -96,78 +97,77 @@ class FoldCuts:
 
     @property
     def together(self) -> bool:
-        """Whether a task sums all folds; of a single run each fold has a task, which reads all rows."""
-        return self.n_runs > 1 or self.n_folds == 1
+        """Whether a task makes all sums; of a single run each sum has a task, which reads all rows."""
+        return self.n_runs > 1 or self.n_sums == 1
 
     @property
     def task_rows(self) -> int:
         """Rows that a task sums, about."""
-        return self.run_rows if self.together else -(-self.run_rows // self.n_folds)
+        return self.run_rows if self.together else -(-self.run_rows // self.n_sums)
 
     def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Start, stop and folds of each task, the runs of a fold one after another."""
+        """Start, stop and sums of each task, the runs of a sum one after another."""
         bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]
-        groups = [tuple(range(self.n_folds))] if self.together else [(f,) for f in range(self.n_folds)]
+        groups = [tuple(range(self.n_sums))] if self.together else [(j,) for j in range(self.n_sums)]
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzReduction(Reduction):
-    """Reduction to the `ToeplitzSums` of each fold, a dictionary.
+    """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
 
-    Sums have the same bits for the same cuts: a call has rows of a run and a fold, in their order.
+    They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
     lattice: Lattice
     targets: Targets
-    folds: Folds | None
+    folds: Folds
     eps: float
     tile_rows: int  # that are read at once
     call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        return 8 * n * (2**d + self.targets.n_outputs) * n_folds
+        return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
 
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
     ) -> dict[int, ToeplitzSums]:
         first, second = first or {}, second or {}
-        both = {fold: first[fold] + second[fold] for fold in first.keys() & second.keys()}
+        both = {number: first[number] + second[number] for number in first.keys() & second.keys()}
         return first | second | both
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
         transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs, self.eps)
-        waiting = {fold: _Points(self.lattice, self.targets) for fold in rows.members}
+        waiting = {number: _Points(self.lattice, self.targets) for number in rows.members}
         found = dict(total or {})
 
-        def add(fold: int) -> None:
-            some = transform.sums(*waiting[fold].joined())
-            found[fold] = found[fold] + some if fold in found else some
-            waiting[fold] = _Points(self.lattice, self.targets)
+        def add(number: int) -> None:
+            some = transform.sums(*waiting[number].joined())
+            found[number] = found[number] + some if number in found else some
+            waiting[number] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            for fold, part in self._by_fold(block, rows.members):
-                waiting[fold].add(part)
-                if waiting[fold].n_rows >= self.call_rows:
-                    add(fold)
-        for fold in rows.members:
-            if waiting[fold].n_rows or fold not in found:
-                add(fold)
+            for number, part in self._by_sum(block, rows.members):
+                waiting[number].add(part)
+                if waiting[number].n_rows >= self.call_rows:
+                    add(number)
+        for number in rows.members:
+            if waiting[number].n_rows or number not in found:
+                add(number)
         return found
 
-    def _by_fold(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
-        if self.folds is None:
+    def _by_sum(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
+        if self.folds.n_sums == 1:
             yield members[0], block
             return
-        of_rows = self.folds.of_rows(block.start, block.start + block.X.shape[0])
-        for fold in members:
-            mine = np.flatnonzero(of_rows == fold)
+        entered = self.folds.sums(np.arange(block.start, block.start + block.X.shape[0]))
+        for number in members:
+            mine = entered.of(number)
             s = block.sample_weight
-            yield fold, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
+            yield number, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
 
 
 class _Points:
@@ -314,11 +314,13 @@ class ToeplitzRidge:
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("sums")
-        return solved(summed(fit, plan, _folds(fit)), fit.problem, plan)
+        return solved(summed(fit, plan), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
-    """The fit of ridge to sums in the client's memory.
+def fit_toeplitz_statistics(
+    statistics: ToeplitzStatistics, problem: Problem, folds: FoldSums | None = None
+) -> FitResult:
+    """The fit of ridge to sums in the client's memory, by folds of them; the default is one for each.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -328,7 +330,8 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
     features = statistics.features
     if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    if (problem.penalty.search == "cv" or features.chooses) and statistics.n_folds < 2:
+    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
             "cv=5. A difference of sums has no folds, since those of the forgotten "
@@ -341,14 +344,15 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
         n_rows=statistics.n_rows,
         weight=statistics.weight,
         parts=list(statistics.parts),
-        total=total_of(statistics.parts),
+        folds=folds,
+        total=combined(statistics.parts, folds.total),
     )
-    return solved(sums, replace(problem, n_folds=statistics.n_folds), None)
+    return solved(sums, problem, None)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Handles on the sums of each fold and of all rows, where they were made, and what they are sums of."""
+    """Handles on the sums of the folds and of all rows, where they were made, and what they are sums of."""
 
     run: Run
     features: EquispacedFourierFeatures
@@ -356,6 +360,7 @@ class Sums:
     n_rows: int
     weight: float
     parts: list[Any]
+    folds: FoldSums
     total: Any
     fit: PreparedFit | None = None  # of the rows; None where only their sums are known
     plan: Plan | None = None  # of that fit
@@ -370,6 +375,14 @@ class Sums:
         """The alpha below which the Toeplitz matrix may lose its definiteness."""
         return EPS * self.weight * largest_weight
 
+    def of_fold(self, fold: int) -> tuple[list[Any], FoldTerms]:
+        """Handles on the sums of a fold, and its terms by these."""
+        folds = self.folds
+        terms = FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
+        # The others may be on other workers.
+        own = np.flatnonzero((terms.test != 0) | (terms.used != 0))
+        return [self.parts[j] for j in own], FoldTerms(terms.test[own], terms.used[own], terms.is_left_out)
+
     def kept(self) -> Sums:
         """The part that is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
@@ -380,17 +393,15 @@ class Sums:
         The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
         as the final one each, which a fit that nobody judges need not wait for.
         """
-        if self.fit is None or self.plan is None or self.fit.problem.n_folds < 2:
+        if self.fit is None or self.plan is None or not self.fit.problem.folds.n_folds:
             return None
         problem = self.fit.problem
         assert self.chosen is not None
-        folds = _folds(self.fit)
-        assert folds is not None
-        again = summed(self.fit, self.plan, folds)
-        own = self.chosen.setting, alpha, problem.tol
-        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
+        again, own = summed(self.fit, self.plan), (self.chosen.setting, alpha, problem.tol)
+        calls = [(again.total, *again.of_fold(fold), *own) for fold in range(problem.folds.n_folds)]
+        found = self.run.map(solve_without, calls)
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
-        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
+        return ridge_fold_models(problem.folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model, after another pass over the rows for the sums of random signs."""
@@ -420,17 +431,12 @@ class Sums:
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
-def _folds(fit: PreparedFit) -> Folds | None:
-    problem = fit.problem
-    return fit.folds_apart(problem.n_folds, problem.fold_by)
-
-
-def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
-    """The sums over all rows, fold by fold, in one pass."""
+def summed(fit: PreparedFit, plan: Plan) -> Sums:
+    """The sums over all rows, as the folds take them, in one pass."""
+    folds = fit.problem.folds
     features = fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
-    n_folds = 1 if folds is None else folds.n_folds
-    cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
+    cuts = FoldCuts.of(fit.dataset.n_rows, folds.n_sums, plan.tile_rows)
     reduction = ToeplitzReduction(
         lattice=features.lattice_,
         targets=fit.targets,
@@ -441,7 +447,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
     merged = fit.run.reduce("sums", segments, reduction)
-    parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
+    parts = fit.run.submit_all(part_of, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
@@ -449,27 +455,33 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         n_rows=fit.dataset.n_rows,
         weight=fit.weight,
         parts=parts,
-        total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
+        folds=folds,
+        total=parts[0] if folds.n_sums == 1 else fit.run.submit(combined, parts, folds.total),
         fit=fit,
         plan=plan,
     )
 
 
-def part_of(merged: dict[int, ToeplitzSums], fold: int) -> ToeplitzSums:
-    """The sums of one fold."""
-    return merged[fold]
+def part_of(merged: dict[int, ToeplitzSums], number: int) -> ToeplitzSums:
+    """One of the sums."""
+    return merged[number]
 
 
-def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
-    """The sum of all folds."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
+    """Σ coefs_j·parts_j, in their order."""
+    added = [part for part, coef in zip(parts, coefs, strict=True) if coef > 0]
+    subtracted = [part for part, coef in zip(parts, coefs, strict=True) if coef < 0]
+    return reduce(sub, subtracted, reduce(add, added))
+
+
+def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerms) -> ToeplitzSums:
+    """The sums of the rows that the model of a fold is fitted to."""
+    used = combined(parts, fold.used)
+    return total - used if fold.is_left_out else used
 
 
 def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """The sums of each fold in the client's memory."""
+    """The sums in the client's memory."""
     parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
     return parts
 
@@ -544,13 +556,14 @@ def solve(
 
 def solve_without(
     total: ToeplitzSums,
-    held_out: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
     setting: Setting,
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
-    """The model of all rows but the held-out ones."""
-    return solve(total - held_out, setting, alpha, tol)
+    """The model of a fold's training rows."""
+    return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
 def sampled(
@@ -652,13 +665,15 @@ class Grid:
 
 def walk(
     total: ToeplitzSums,
-    held_out: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
     grid: Grid,
     first: Tried,
     lines: Lines,
 ) -> list[Tried]:
     """Move widths down one line after another, each of some columns; all that was tried, the best first."""
-    training, at = total - held_out, (0,) * grid.lattice.n_columns
+    training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
+    at = (0,) * grid.lattice.n_columns
     tried: dict[tuple[int, ...], Tried] = {at: first} if first.errors else {}
 
     def error(place: int, columns: Sequence[int] = ()) -> float:
@@ -684,10 +699,16 @@ def walk(
 
 
 def judge(
-    total: ToeplitzSums, held_out: ToeplitzSums, grid: Grid, setting: Setting, places: Sequence[int]
+    total: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
+    grid: Grid,
+    setting: Setting,
+    places: Sequence[int],
 ) -> tuple[dict[int, float], float, int]:
     """The errors of a kernel on one fold with each of these alphas, the fold's weight, and steps."""
-    found, steps = grid.errors(total - held_out, held_out, setting, places, _SEARCH_TOL, patience=len(places))
+    training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
+    found, steps = grid.errors(training, held_out, setting, places, _SEARCH_TOL, patience=len(places))
     return found, held_out.weight, steps
 
 
@@ -721,7 +742,9 @@ class Choice:
             firsts = [
                 self.tried[nu][0] if stage else Tried(_smoothed(features.pilot_kernel_, nu)) for nu in some
             ]
-            calls = [(self.sums.total, self.sums.parts[0], self.grid, one, stages[stage]) for one in firsts]
+            calls = [
+                (self.sums.total, *self.sums.of_fold(0), self.grid, one, stages[stage]) for one in firsts
+            ]
             for nu, found in zip(some, self.sums.run.map(walk, calls), strict=True):
                 every = {repr(one.kernel): one for one in (*self.tried.get(nu, ()), *found)}
                 self.tried[nu] = sorted(every.values(), key=error_of)
@@ -751,7 +774,7 @@ class Choice:
         return best.setting, AlphaSearch(
             np.array([alpha]),
             score=line.error,
-            criterion=f"mean squared error over {len(self.sums.parts)} held-out folds",
+            criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
             results={
                 "alphas": grid,
                 "mean_score": mean,
@@ -769,7 +792,10 @@ class Choice:
             if place not in mean and 0 <= place < n:
                 # With its neighbours, which the walk asks for next: a solution starts from the one before.
                 new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in mean]
-                calls = [(self.sums.total, part, self.grid, one.setting, new) for part in self.sums.parts]
+                calls = [
+                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new)
+                    for fold in range(self.sums.folds.n_folds)
+                ]
                 judged = self.sums.run.map(judge, calls)
                 self.steps += sum(steps for *_, steps in judged)
                 weights = np.array([weight for _, weight, _ in judged])
@@ -845,7 +871,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         )
     setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
     search, report = AlphaSearch(np.empty(0) if given is None else given), features.length_scale_search_
-    if given is None or (features.chooses and len(sums.parts) > 1):
+    if given is None or (features.chooses and sums.folds.n_sums > 1):
         run.begin_phase("search")
         # No kernel is asked to be resolved better than the one that the lattice was made for.
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
@@ -928,31 +954,31 @@ def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
-    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
     n_v = 2.0**d * s.n_features
-    n_calls = cuts.n_runs * s.n_folds
-    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    n_calls = cuts.n_runs * s.n_sums
+    of_rows = s.memberships * s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    partial = of_a_sum * (s.n_sums if cuts.together else 1)
     of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
     # Contiguous folds may have all rows of a run.
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
-    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
-    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return planned(
         "toeplitz",
         s,
         workers,
         Segmentation(s.n_rows, cuts.run_rows, call_rows),
-        n_passes=1 if cuts.together else s.n_folds,
-        n_turns=1 if cuts.together else s.n_folds,
-        folds_per_task=s.n_folds if cuts.together else 1,
+        n_passes=1 if cuts.together else s.n_sums,
+        n_turns=1 if cuts.together else s.n_sums,
+        folds_per_task=s.n_sums if cuts.together else 1,
         flops=of_rows + of_grids + solving,
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),

@@ -31,11 +31,12 @@ from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.fitting.sums import GramStatistics
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
+from distrff.preprocessing.folds import NO_FOLDS, Folds, FoldSums, HashFolds
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
     FoldErrors,
+    FoldTerms,
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
@@ -45,7 +46,6 @@ from distrff.solvers.ridge import (
     default_alphas,
     extended,
     fold_errors,
-    fold_grams,
     fold_weight,
     gcv_errors,
     gcv_may_overfit,
@@ -54,28 +54,30 @@ from distrff.solvers.ridge import (
     packed_length,
     posterior_of,
     principal_components,
+    row_grams,
     solution_of,
     solution_without,
     total_gram,
 )
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
+from distrff.utils.random import child_seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class GramReduction(RowReduction):
-    """Reduction to the Grams of some folds.
+    """Reduction to the Grams of some sums of the folds.
 
     Partials are a packed lower triangle for each member, p = D + 1 + k; for the total see `empty_sums`. A row
     costs 2dD + p² flops and D cosines. Memory beside the total: one tile, its rows, and one p × p product of
     float32 rows, or at the end the packed copy of float64 sums.
 
-    Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
-    by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of
-    [z | 1], whether the rows have a y or not.
+    Without folds a product takes T = `tile_rows` consecutive rows. With K sums, K·T rows are read, ordered
+    by sum, and each sum's rows, about T, are one product. Rows that enter several sums are mapped for each.
+    Targets without an output give the Gram of [z | 1], whether the rows have a y or not.
     """
 
-    folds: Folds | None = None
-    members: tuple[int, ...] = (0,)  # the folds that are summed; (0,) without folds
+    folds: Folds = NO_FOLDS
+    members: tuple[int, ...] = (0,)  # the sums that are made
 
     @property
     def size(self) -> int:
@@ -97,29 +99,28 @@ class GramReduction(RowReduction):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         tile = _Tile(self, self.ready_map(arrays))
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        # Ordering K tiles by fold costs at most 5 % more than no folds; cutting each tile into K small
+        # Ordering K tiles by sum costs at most 5 % more than no folds; cutting each tile into K small
         # products would cost 75 % more.
-        for block in rows.tiles(n_folds * self.tile_rows):
-            for position, X, y, s in self.by_fold(block, tile.capacity):
+        for block in rows.tiles(self.folds.n_sums * self.tile_rows):
+            for position, X, y, s in self.by_sum(block, tile.capacity):
                 tile.add_product(total[position], X, y, s)
         return total
 
-    def by_fold(
+    def by_sum(
         self, block: RowBlock, max_rows: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield position, X, y and sample weights of each member fold, at most `max_rows` rows at a time.
+        """Yield position, X, y and sample weights of each member, at most `max_rows` rows at a time.
 
-        Without folds it yields the whole block, which has at most `max_rows` rows.
+        A single sum is of the whole block, which has at most `max_rows` rows and is not copied.
         """
         X, s = block.X, block.sample_weight
         y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
-        if self.folds is None:
+        if self.folds.n_sums == 1:
             yield 0, X, y, s
             return
-        fold = self.folds.of_rows(block.start, block.start + X.shape[0])
+        entered = self.folds.sums(np.arange(block.start, block.start + X.shape[0]))
         for position, member in enumerate(self.members):
-            members = np.flatnonzero(fold == member)
+            members = entered.of(member)
             for start in range(0, len(members), max_rows):
                 rows = members[start : start + max_rows]
                 yield position, X[rows], y[rows], None if s is None else s[rows]
@@ -134,7 +135,7 @@ class _Tile:
         self._dtype = np.dtype(reduction.dtype)
         # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
         # never split.
-        spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
+        spread = 6 * int(np.sqrt(reduction.tile_rows)) if reduction.folds.n_sums > 1 else 0
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)
 
@@ -208,9 +209,8 @@ class CurvatureGramReduction(GramReduction):
         ready = self.ready_map(arrays)
         coef = ready.basis_coef(arrays["coef"], np.dtype(self.dtype))
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        for block in rows.tiles(n_folds * self.light_rows):
-            for _, X, y, s in self.by_fold(block, block.X.shape[0]):
+        for block in rows.tiles(self.folds.n_sums * self.light_rows):
+            for _, X, y, s in self.by_sum(block, block.X.shape[0]):
                 scaled = self.scaled(X)
                 B = ready.basis_tile(scaled)
                 F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)
@@ -276,8 +276,8 @@ class GramRidge:
         return replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
-        yield gram_plan(size, size.n_folds, workers)
-        if size.n_folds > 1:
+        yield gram_plan(size, size.n_sums, workers)
+        if size.n_sums > 1:
             yield gram_plan(size, 1, workers)
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
@@ -289,14 +289,12 @@ class GramRidge:
             if problem.dtype == "float32":
                 warn(notes[0], PrecisionWarning)
         fit.run.begin_phase("Gram")
-        by = problem.fold_by if problem.penalty.search == "cv" else "one held out"
-        folds = fit.folds_apart(plan.size.n_folds, by)
-        if folds is not None and problem.penalty.search == "cv" and _has_few_rows(plan):
+        folds = folds_of(problem, plan.size)
+        if problem.penalty.search == "cv" and _has_few_rows(plan):
             grams = map_rows(fit, plan, folds)
         else:
             grams = sum_grams(fit, plan, folds)
-        n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-        return _solved(grams, problem, n_folds=n_folds, plan=plan, notes=notes, folds=folds)
+        return _solved(grams, problem, plan=plan, notes=notes)
 
 
 class PrincipalComponents(GramRidge):
@@ -313,7 +311,7 @@ class PrincipalComponents(GramRidge):
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         run = fit.run
         run.begin_phase("Gram")
-        (gram,) = gram_passes(fit, plan, folds=None)
+        (gram,) = gram_passes(fit, plan, NO_FOLDS)
         run.begin_phase("components")
         found = run.compute(principal_components, gram, fit.problem.n_components)
         k = len(found.components)
@@ -333,17 +331,16 @@ class PrincipalComponents(GramRidge):
         )
 
 
-def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
-    """The fit of ridge to a Gram in the client's memory.
-
-    The first of its folds is one of `n_folds`; by default of as many as there are.
+def fit_statistics(statistics: GramStatistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
+    """The fit of ridge to a Gram in the client's memory, by folds of its sums; the default is one for each.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
-    if problem.penalty.search == "cv" and statistics.n_folds < 2:
+    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    if problem.penalty.search == "cv" and folds.n_sums < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
@@ -351,11 +348,12 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
     specification, parts = statistics.specification, [statistics.A]
     intercept, n_rows = problem.fit_intercept, statistics.n_rows
     system = gram_system(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
-    total, D = total_gram(parts, system), specification.n_features
+    total, D = total_gram(parts, folds.total, system), specification.n_features
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
         run=Run(LocalExecution("threads")),
         parts=parts,
+        folds=folds,
         total=total,
         system=system,
         weight=statistics.weight,
@@ -374,19 +372,11 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
             f"alpha={problem.penalty.value.min():g} is below the rounding noise of this float32 Gram "
             f"({floor:.3g}); use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, problem, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, problem, plan=None, notes=[])
 
 
-def _solved(
-    grams: Grams,
-    problem: Problem,
-    *,
-    n_folds: int,
-    plan: Plan | None,
-    notes: list[str],
-    folds: Folds | None = None,
-) -> FitResult:
-    """The fit that follows from merged Grams, with the models of `folds`; no row is touched."""
+def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[str]) -> FitResult:
+    """The fit that follows from merged Grams; no row is touched. Without a plan these were there before."""
     run, system = grams.run, grams.system
     run.begin_phase(
         "alpha and learning curve" if problem.penalty.value is None else "model and learning curve"
@@ -397,11 +387,12 @@ def _solved(
         search = _given(grams, problem.penalty.value)
         solution = run.get(begun)
     else:
-        has_models = problem.penalty.search == "cv" and folds is not None  # of the folds
-        search = _searched(grams, problem, n_folds, with_solutions=has_models)
+        has_models = problem.penalty.search == "cv" and plan is not None  # of the folds
+        search = _searched(grams, problem, with_solutions=has_models)
         run.begin_phase("model")
         # The models of the folds while their Grams are there, where the search has not kept them.
-        search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
+        n_models = grams.folds.n_folds if has_models else 0
+        search, solution, of_folds = _with_solutions(grams, search, range(n_models))
     result = ridge_result(
         run,
         plan,
@@ -415,17 +406,20 @@ def _solved(
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
-    if folds is None or not of_folds:
+    if not of_folds:
         return result
-    models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
+    assert isinstance(grams.folds, Folds)
+    models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
 
 
-def _searched(grams: Grams, problem: Problem, n_folds: int, *, with_solutions: bool) -> AlphaSearch:
+def _searched(grams: Grams, problem: Problem, *, with_solutions: bool) -> AlphaSearch:
     if problem.penalty.search == "gcv":
-        return _by_gcv_or_fold(grams, problem, n_folds)
-    held_out = f"{n_folds} held-out folds"
-    return _by_folds(grams, problem, range(n_folds), held_out, with_solutions=with_solutions)
+        return _by_gcv_or_fold(grams, problem)
+    n_folds = grams.folds.n_folds
+    return _by_folds(
+        grams, problem, range(n_folds), f"{n_folds} held-out folds", with_solutions=with_solutions
+    )
 
 
 def _with_solutions(
@@ -495,8 +489,9 @@ class Grams:
     """Merged Grams where they were summed."""
 
     run: Run
-    parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
-    total: Any  # handle on their sum
+    parts: list[Any]  # handles: one on the Grams of all sums, or one a sum
+    folds: FoldSums  # by these sums
+    total: Any  # handle on that of all rows
     system: GramProblem
     weight: float
     mean_square_norm: float
@@ -508,6 +503,11 @@ class Grams:
     rows: Any = None  # handle on their `MappedRows`
     rotation: Any = None  # handle on the `Rotation` of all features
     smaller: tuple[_Source, ...] = ()
+
+    def terms(self, fold: int) -> FoldTerms:
+        """A fold by its sums."""
+        folds = self.folds
+        return FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
 
     def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
         """`fold_errors` for the folds, grids and problems of some calls.
@@ -522,7 +522,7 @@ class Grams:
             if own_sizes := set(theirs) & set(sizes):
                 for fold, grids, *others in calls:
                     own = [g if size in own_sizes else g[:0] for size, g in zip(sizes, grids, strict=True)]
-                    tasks.append((total, parts, fold, own, *others))
+                    tasks.append((total, parts, self.terms(fold), own, *others))
                 # A reduction takes about the cube of its size, which by rows is at most their number.
                 costs += [sum(float(min(size, most)) ** 3 for size in own_sizes)] * len(calls)
         found = self.run.map(fold_errors, tasks, costs=costs)
@@ -549,7 +549,7 @@ class Grams:
         """The model of all rows, then for each held-out fold that of the other rows."""
         if not held_out:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
-        folds = (None, *held_out)
+        folds = (None, *map(self.terms, held_out))
         calls: list[tuple] = [(self.total, self.parts, fold, alpha, self.system) for fold in folds]
         return self.run.map(solution_without, calls, group="solution of", costs=[1.0] * len(calls))
 
@@ -576,8 +576,8 @@ class Grams:
         # The factor is of D × D: of few rows it takes their Gram after all.
         total = self.total
         if self.rows is not None:
-            parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], None)
-            total = self.run.submit(total_gram, [parts], self.system)
+            parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], NO_FOLDS)
+            total = self.run.submit(total_gram, [parts], NO_FOLDS.total, self.system)
         found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
@@ -593,16 +593,15 @@ class Grams:
 
 
 def gram_passes(
-    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
+    fit: PreparedFit, plan: Plan, folds: Folds, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """Handles on the merged Grams: one on all folds, or one a fold where memory is short.
+    """Handles on the merged Grams: one on all sums of the folds, or one a sum where memory is short.
 
-    `members` names the folds of each pass instead.
+    `members` names the sums of each pass instead.
     """
-    n_folds = 1 if folds is None else folds.n_folds
     if members is None:
-        together = plan.folds_per_task == n_folds
-        members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
+        together = plan.folds_per_task == folds.n_sums
+        members = [tuple(range(folds.n_sums))] if together else [(j,) for j in range(folds.n_sums)]
     return [
         fit.run.reduce(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
@@ -616,12 +615,11 @@ def gram_passes(
     ]
 
 
-def sum_grams(
-    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
-) -> Grams:
-    """The Grams of the rows, or of the folds that `members` names."""
-    parts, system = gram_passes(fit, plan, folds, members), system_of(fit)
-    return _grams_of(fit, plan, system, fit.run.submit(total_gram, parts, system), parts=parts)
+def sum_grams(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
+    """The Grams of the rows, one for each sum of the folds."""
+    parts, system = gram_passes(fit, plan, folds), system_of(fit)
+    total = fit.run.submit(total_gram, parts, folds.total, system)
+    return _grams_of(fit, plan, system, total, parts=parts, folds=folds)
 
 
 def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **handles: Any) -> Grams:
@@ -647,8 +645,8 @@ def _has_few_rows(plan: Plan) -> bool:
     The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
     """
     size = plan.size
-    are_few = size.n_rows <= size.n_features and size.n_folds > 2
-    return are_few and plan.folds_per_task == size.n_folds and not size.n_paths
+    are_few = size.n_rows <= size.n_features and size.n_sums > 2
+    return are_few and plan.folds_per_task == size.n_sums
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
@@ -658,12 +656,12 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     many = system.sizes[len(few) :]
     rotations = run.submit_all(_rotation, [(mapped, size) for size in many])
     parts = run.submit_all(_row_grams, [(mapped, columns, folds) for columns in (*rotations, *few[-1:])])
-    totals = run.submit_all(total_gram, [([one], system) for one in parts])
+    totals = run.submit_all(total_gram, [([one], folds.total, system) for one in parts])
     sizes = [*((size,) for size in many), few]
     sources = [_Source(*one) for one in zip(sizes, totals, ([one] for one in parts), strict=False)]
     whole = sources.pop(len(many) - 1)
     handles = {"rows": mapped, "rotation": rotations[-1], "smaller": tuple(sources)}
-    return _grams_of(fit, plan, system, whole.total, parts=whole.parts, **handles)
+    return _grams_of(fit, plan, system, whole.total, parts=whole.parts, folds=folds, **handles)
 
 
 def _rotation(mapped: MappedRows, size: int) -> Rotation:
@@ -671,11 +669,11 @@ def _rotation(mapped: MappedRows, size: int) -> Rotation:
     return Rotation.of(mapped.Z[:, :size])
 
 
-def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds | None) -> np.ndarray:
-    """The Grams of the folds, or of all rows, of rotated features or of as many leading ones."""
+def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds) -> np.ndarray:
+    """The Grams that the folds take, of rotated features or of as many leading ones."""
     Z = columns.rotated if isinstance(columns, Rotation) else mapped.Z[:, :columns].astype(np.float64)
-    fold = np.zeros(len(Z)) if folds is None else folds.of_rows(0, len(Z))
-    return fold_grams(Z, mapped.Y, mapped.s, fold, 1 if folds is None else folds.n_folds)
+    entered = folds.sums(np.arange(len(Z)))
+    return row_grams(Z, mapped.Y, mapped.s, [entered.of(number) for number in range(folds.n_sums)])
 
 
 def gram_system(
@@ -709,18 +707,19 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     weight, all rows are summed instead.
     """
     stride, run = plan.size.gram_stride, fit.run
-    folds = sample_of(fit, stride)
-    if folds is not None:
-        grams = sum_grams(fit, plan, folds, members=[(0,)])
-        weight = run.compute(weight_of, grams.total, grams.system.n_targets)
+    if stride > 1:
+        parts, system = gram_passes(fit, plan, sample_of(fit, stride), members=[(0,)]), system_of(fit)
+        total = run.submit(total_gram, parts, np.ones(1), system)
+        weight = run.compute(weight_of, total, system.n_targets)
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
-    return sum_grams(fit, plan, None)
+            whole = run.submit(scaled, total, fit.weight / weight)
+            return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)
+    return sum_grams(fit, plan, NO_FOLDS)
 
 
-def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
-    """Folds of which the first is one hashed row in `stride`; None for all rows."""
-    return None if stride == 1 else fit.folds("gram sample", stride, "hash")
+def sample_of(fit: PreparedFit, stride: int) -> Folds:
+    """Sums of which the first is of one hashed row in `stride`."""
+    return NO_FOLDS if stride == 1 else HashFolds(stride, child_seed(fit.problem.seed, "gram sample"))
 
 
 def scaled(A: np.ndarray, factor: float) -> np.ndarray:
@@ -740,13 +739,14 @@ def weight_of(A: np.ndarray, n_targets: int) -> float:
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch:
+def _by_gcv_or_fold(grams: Grams, problem: Problem) -> AlphaSearch:
     """The choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, problem)[0]
-    if n_folds > 1 and _stands_for_rows(grams, n_folds):
-        found = _by_folds(grams, problem, range(1), f"one held-out fold of {n_folds}")
+    has_folds = grams.folds.n_sums > 1
+    if has_folds and _stands_for_rows(grams):
+        found = _by_folds(grams, problem, range(1), f"one held-out fold of {grams.folds.one_in}")
         why = (
             f"alpha was chosen on one held-out fold: generalised cross-validation may overfit by far, as the "
             f"{D} features are more than a twentieth of the {n_rows} rows"
@@ -759,19 +759,19 @@ def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch
         f"alpha={found.alpha[0]:g} is the best by generalised cross-validation, which may overfit by far "
         f"where the effective dimension, here {dimension:.0f}, is more than a twentieth of the {n_rows} rows"
     )
-    if n_folds == 1:
+    if not has_folds:
         danger += "; a Gram with folds (cv=5) would show it: take alpha='cv' with that"
         warn(danger, DataWarning)
     return replace(found, notes=[danger, *found.notes])
 
 
-def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
+def _stands_for_rows(grams: Grams) -> bool:
     """Whether the first fold has between half and twice its share of the weight of all rows.
 
     With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     """
-    weight = grams.run.compute(fold_weight, grams.parts, 0, grams.system)
-    return grams.weight / 2 < n_folds * weight < 2 * grams.weight
+    weight = grams.run.compute(fold_weight, grams.parts, grams.terms(0), grams.system)
+    return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -977,21 +977,28 @@ def unwritten(problem: Problem) -> str | None:
     )
 
 
+def folds_of(problem: Problem, size: Size) -> Folds:
+    """The folds by which a Gram is summed: none for "gcv" where that is safe.
+
+    Of rows that come in several calls nobody knows yet how many they will be.
+    """
+    is_safe = not gcv_may_overfit(size.n_features, size.n_rows) and not problem.grows
+    return NO_FOLDS if problem.penalty.search == "gcv" and is_safe else problem.folds
+
+
 def ridge_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a choice of alpha by any solver adds."""
-    penalty, k, n_folds = problem.penalty, size.n_outputs, problem.n_folds
+    penalty, k, folds = problem.penalty, size.n_outputs, folds_of(problem, size)
+    n_folds = max(1, folds.n_folds)
+    size = replace(size, n_folds=n_folds, n_other_sums=folds.n_sums - n_folds, memberships=folds.memberships)
     if problem.loss is None:
-        n_eigensystems = int(problem.n_components is not None)
-        return replace(size, n_folds=n_folds, n_light_columns=k, n_eigensystems=n_eigensystems)
-    holds_one_out = penalty.search == "gcv" and gcv_may_overfit(size.n_features, size.n_rows)
+        return replace(size, n_light_columns=k, n_eigensystems=int(problem.n_components is not None))
     n_grid = N_DEFAULT_ALPHAS if penalty.grid is None else len(penalty.grid)
     return replace(
         size,
-        n_folds=2 if holds_one_out else n_folds,
-        n_paths=int(holds_one_out),
         n_alphas=1 if penalty.search is None else n_grid,
         n_factors=0 if penalty.value is None else len(factor_levels(penalty.value)),
-        n_light_columns=min(MAX_DIRECTIONS, k * n_folds) if penalty.search == "cv" else k,
+        n_light_columns=min(MAX_DIRECTIONS, k * folds.n_folds) if penalty.search == "cv" else k,
     )
 
 
@@ -1011,7 +1018,7 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
 
 def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int = 0) -> Plan:
     """The plan of a sweep for the Grams; `other_peak` is that of what else the solver does."""
-    s, n_turns = size, size.n_folds // folds_per_task
+    s, n_turns = size, size.n_sums // folds_per_task
     return planned(
         "gram",
         s,
@@ -1040,7 +1047,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     partial = 4 * folds_per_task * s.gram_size**2
     sums = partial if s.itemsize < 8 else 2 * partial
     n_partials = s.n_partials(cuts.n_segments, threads)
-    n_parts = max(s.n_folds, s.gram_stride)
+    n_parts = max(s.n_sums, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
@@ -1053,7 +1060,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     sweep = busy + n_partials * partial + ready_bytes(threads, partial) + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
-    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
+    solve = 8 * s.gram_size**2 * (s.n_sums / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
 
 
@@ -1061,6 +1068,6 @@ def factorisation_flops(size: Size) -> float:
     """The flops of the alpha path with its learning curve, the final model and eigensystems."""
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
-    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    paths = size.n_folds * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
     searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
     return searched + D**3 / 3 + size.n_eigensystems * reduction

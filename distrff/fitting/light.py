@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
 from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.io.dataset import RowBlock, Rows
-from distrff.preprocessing.coding import ClassTargets, Scaling
+from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.hard_margin import CriticalRows
@@ -60,7 +61,7 @@ from distrff.solvers.ridge import (
     total_gram,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
-from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
+from distrff.utils.linalg import values_of
 
 
 class _Block(NamedTuple):
@@ -88,28 +89,24 @@ class LightReduction(RowReduction):
     0.87 s with tiles of 8192 rows.
     """
 
-    targets: ClassTargets
     folds: Folds | None
-    held_out: tuple[int | None, ...]  # the fold that each problem is judged on
+    held_out: tuple[int | None, ...]  # the fold that each problem is judged on; None: fitted to all rows
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         ready = self.ready_map(arrays)
-        coef, intercept = ready.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
+        coef, n_values = ready.basis_coef(arrays["coef"], np.dtype(self.dtype)), len(arrays["intercept"])
         own: Any = None  # sums of these rows alone, over the basis of z
-        for block in rows.tiles(self._block_rows(len(intercept))):
-            F = np.empty((block.X.shape[0], len(intercept)))
+        for block in rows.tiles(self._block_rows(n_values)):
+            F = np.empty((block.X.shape[0], n_values))
             s = self.targets.row_weights(block.y, block.sample_weight)
-            held_out = self._held_out(block.start, len(F))
-            weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))
+            weights = self._weights(block, s)
             at = _Block(block, self._labels(block), weights, F, arrays)
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                B = self.tile_of(ready, rows, block.start + first, block.X[tile], of_basis=True)
-                F[tile] = values_of(B, coef) + intercept
-                row_weights = self._row_weights(at, tile)
-                vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
-                add_transposed_product(vectors, row_weights, B)
+                slopes = partial(self._slopes, at, tile)
+                X = block.X[tile]
+                vectors = self.light_tile(ready, rows, block.start + first, X, coef, slopes, vectors)
             assert vectors is not None
             own = self.merge(own, self._sums(at, vectors))
         if own is not None and ready.has_basis:
@@ -121,6 +118,10 @@ class LightReduction(RowReduction):
         n_tiles = MAX_BLOCK_VALUES // (self.tile_rows * n_values)
         return self.tile_rows * max(1, min(MAX_BLOCK_TILES, n_tiles))
 
+    def _slopes(self, at: _Block, tile: slice, values: np.ndarray) -> np.ndarray:
+        at.F[tile] = values + at.arrays["intercept"]
+        return self._row_weights(at, tile)
+
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
 
@@ -130,12 +131,11 @@ class LightReduction(RowReduction):
     @abstractmethod
     def _sums(self, at: _Block, vectors: np.ndarray) -> Any: ...
 
-    def _held_out(self, start: int, n_rows: int) -> np.ndarray | None:
-        if self.folds is None:
-            return None
-        # None is coded as the fold −1, which has no rows.
-        members = np.array([-1 if fold is None else fold for fold in self.held_out])
-        return self.folds.of_rows(start, start + n_rows)[:, None] == members
+    def _weights(self, block: RowBlock, s: np.ndarray | None) -> RowWeights:
+        n, masks = block.X.shape[0], None
+        if self.folds is not None:
+            masks = self.folds.masks(np.arange(block.start, block.start + n), self.held_out)
+        return RowWeights.of(s, (n, len(self.held_out)), masks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +170,7 @@ class SoftmaxReduction(LightReduction):
     A row costs 2dD + 4Dkm flops and D cosines.
     """
 
+    targets: ClassTargets
     sigma: float
 
     def size_bytes(self, n_rows: int) -> int:
@@ -484,13 +485,10 @@ class FeaturesOf:
 class MarginOracle:
     """Evaluates problems by passes over the rows, and applies preconditioners on the worker with the Gram.
 
-    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features. `folds` are
-    for problems with a held-out fold.
+    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features.
     """
 
-    def __init__(
-        self, fit: PreparedFit, plan: Plan, grams: Grams | None = None, folds: Folds | None = None
-    ) -> None:
+    def __init__(self, fit: PreparedFit, plan: Plan, grams: Grams | None = None) -> None:
         problem = fit.problem
         self.run, self.problem = fit.run, problem
         self._fit, self._plan = fit, plan
@@ -498,10 +496,10 @@ class MarginOracle:
         self.n_features = fit.specification.n_features
         self.fit_intercept = problem.fit_intercept
         self._grams = grams
-        self.folds = folds
+        self.folds = problem.folds
         self._moments: RidgeMoments | None = None
         has_dual = plan.size.dual_rows and plan.solver == "gram"
-        self.ascent = DualAscent(fit, plan, folds) if has_dual else None
+        self.ascent = DualAscent(fit, plan, self.folds) if has_dual else None
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}
@@ -573,9 +571,7 @@ class MarginOracle:
         return {"coef": coef, "intercept": intercept}
 
     @property
-    def targets(self) -> ClassTargets:
-        """The classes."""
-        assert isinstance(self._fit.targets, ClassTargets)
+    def targets(self) -> Targets:
         return self._fit.targets
 
     @property
@@ -776,7 +772,7 @@ def hessian_factor(
 ) -> Preconditioner:
     """The inverse of one of several Hessians, whose sums are packed triangles."""
     of_features = replace(problem, n_targets=0, offset=None)
-    total = total_gram([packed[position : position + 1]], of_features)
+    total = total_gram([packed[position : position + 1]], np.ones(1), of_features)
     return preconditioner_of(total, curvature, of_features)
 
 
@@ -795,11 +791,11 @@ _PROBLEMS_A_TASK = 8
 class DualAscent:
     """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
 
-    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
+    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds) -> None:
         self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
         self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
         self._n_rows = fit.dataset.n_rows
-        self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
+        self._masks = folds.masks(np.arange(self._n_rows), range(folds.n_folds))
         # By output and held-out fold: C and the multipliers.
         self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
 
@@ -811,12 +807,12 @@ class DualAscent:
         started, calls, order = time.perf_counter(), [], []
         for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
             members = list(group)
-            mask = None if held_out is None or self._fold is None else self._fold == held_out
+            masks = None if held_out is None else tuple(mask[:, held_out] for mask in self._masks)
             for first in range(0, len(members), _PROBLEMS_A_TASK):
                 some = members[first : first + _PROBLEMS_A_TASK]
                 outputs, C = [problem.output for problem in some], [problem.C for problem in some]
                 alphas = np.stack([self._start(problem) for problem in some])
-                calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
+                calls.append((self._rows, outputs, C, masks, alphas, self._fit_intercept, tol))
                 order += some
         found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
@@ -837,8 +833,9 @@ class DualAscent:
         folds = [at for (output, _), at in self._reached.items() if output == problem.output]
         if problem.held_out is not None or not folds:
             return np.zeros(self._n_rows)
-        # A row's multiplier is 0 in the fold that leaves it out.
-        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / max(1, len(folds) - 1)
+        # A row's multiplier is 0 in the folds whose models are not fitted to it.
+        n_fitted = np.maximum(1, self._masks[0].sum(axis=1))
+        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / n_fitted
 
 
 def dual_rows(mapped: MappedRows) -> DualRows:

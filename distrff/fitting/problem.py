@@ -20,7 +20,7 @@ from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
-from distrff.preprocessing.folds import FOLD_RULES, Folds
+from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, ContiguousFolds, Folds, OneHeldOut, folds_by
 from distrff.solvers.losses import Loss, Squared, mean_curvature
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -70,8 +70,7 @@ class Problem:
     loss_name: str = "squared"
     softmax: bool = False  # whether all classes share one loss
     penalty: Penalty = Penalty(None)
-    n_folds: int = 1  # 1 where nothing is chosen by folds
-    fold_by: str = "hash"
+    folds: Folds = NO_FOLDS  # by which something is chosen
     fit_intercept: bool = True
     class_weight: Any = None  # None, "balanced" or a dict
     classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
@@ -139,12 +138,6 @@ class Problem:
         return has_passes and not self.is_equispaced
 
     @property
-    def fold_rule(self) -> str:
-        """How rows are assigned to folds. For "gcv" of rows that come in several calls one in five is held
-        out, as a fit does of few rows: how many they will be is not known."""
-        return "one held out" if self.grows and self.penalty.search == "gcv" else self.fold_by
-
-    @property
     def min_alpha(self) -> float | None:
         """The smallest ridge penalty, which must exceed the rounding of the Gram; None without one."""
         if not self.is_ridge:
@@ -194,7 +187,7 @@ class Problem:
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""
         if self.features is None:  # of the map only the specification is known
-            return self
+            return replace(self, folds=self.folds.of_dataset(dataset.n_rows))
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
         features: Any = self.features
         if Trait.CHOOSES in features.traits:
@@ -206,7 +199,12 @@ class Problem:
                 by_sums=may_take_sums and not self.grows,
             )
         has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
-        return replace(self, features=features, target_kind="multilabel" if has_labels else self.target_kind)
+        return replace(
+            self,
+            features=features,
+            target_kind="multilabel" if has_labels else self.target_kind,
+            folds=self.folds.of_dataset(dataset.n_rows),
+        )
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
@@ -228,12 +226,12 @@ class Problem:
                     "classes are for one column of class labels; several labels are columns of y"
                 )
         else:
-            self.check_rows_of_search(self.n_folds, dataset.n_rows)
+            self.check_rows_of_search(dataset.n_rows)
 
-    def check_rows_of_search(self, n_folds: int, n_rows: int) -> None:
+    def check_rows_of_search(self, n_rows: int) -> None:
         """Raise InputError for fewer rows than a search for the penalty takes."""
         search, name = self.penalty.search, "alpha" if self.is_ridge else "C"
-        min_rows = max(2, n_folds)
+        min_rows = max(2, self.folds.n_folds)
         if search is not None and n_rows < min_rows:
             raise InputError(
                 f"{name}={search!r} needs at least {min_rows} rows here, but there is only n_samples = "
@@ -249,10 +247,9 @@ class Problem:
                 f"alpha has {len(alpha)} values, but there are {targets.n_outputs} targets; "
                 f"give one, or one each"
             )
-        if self.loss is None or self.is_ridge:
+        if self.loss is None or self.is_ridge or not isinstance(targets, ClassTargets):
             return
         # A class of no weight: without a penalty its intercept has no optimum.
-        assert isinstance(targets, ClassTargets)
         if targets.class_weight is not None and not targets.class_weight.all():
             label = targets.classes[targets.class_weight == 0].tolist()[0]
             raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")
@@ -273,13 +270,17 @@ def ridge_problem(estimator: Any) -> Problem:
     shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv")
     features = shared["features"]
     is_chosen = Trait.SUMS in features.traits and solver in ("auto", "cg")
-    has_folds = search == "cv" or (is_chosen and features.chooses)
+    folds: Folds = NO_FOLDS
+    if search == "cv" or (is_chosen and features.chooses):
+        folds = checked_folds(estimator, shared["seed"])
+    elif search == "gcv":  # for maps with which it may overfit
+        folds = OneHeldOut(1, child_seed(shared["seed"], "folds"))
     return Problem(
         **shared,
         loss=Squared(),
         penalty=Penalty(alpha, _ascending_grid("alphas", estimator.alphas), search),
         solver=solver,
-        n_folds=checked_folds(estimator.cv) if has_folds else 1,
+        folds=folds,
     )
 
 
@@ -299,13 +300,14 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
     for C in [] if Cs is None else (Cs[0], Cs[-1]):
         _check_size("Cs", float(C), hard_margin=False)
     one_of("solver", estimator.solver, _MARGIN_SOLVERS)
+    shared = _solved(estimator, needs_gram=is_hard)
     return Problem(
-        **_solved(estimator, needs_gram=is_hard),
+        **shared,
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         penalty=Penalty(None, Cs, "cv") if searched else Penalty(np.array([float(estimator.C)]), Cs),
-        n_folds=checked_folds(estimator.cv) if searched else 1,
+        folds=checked_folds(estimator, shared["seed"]) if searched else NO_FOLDS,
         solver=estimator.solver,
         is_begun_from=estimator.warm_start and not searched,
     )
@@ -329,7 +331,7 @@ def growing_problem(estimator: Any) -> Problem:
             f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
             f"give a dict of label: weight, or fit all rows at once"
         )
-    if problem.n_folds > 1 and problem.fold_by == "contiguous":
+    if isinstance(problem.folds, ContiguousFolds):
         raise InputError(
             "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
             "fold_by='hash', a number for alpha, or fit all rows at once"
@@ -338,7 +340,6 @@ def growing_problem(estimator: Any) -> Problem:
         problem,
         features=map_for_gram(problem.features),
         solver=problem.solver if problem.is_equispaced else "gram",
-        n_folds=2 if problem.penalty.search == "gcv" else problem.n_folds,
         grows=True,
     )
 
@@ -386,7 +387,6 @@ def _solved(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
     return map_parameters(estimator, needs_gram=needs_gram) | {
         "class_weight": getattr(estimator, "class_weight", None),
         "fit_intercept": bool(estimator.fit_intercept),
-        "fold_by": estimator.fold_by,
         "keep_features": kept if isinstance(kept, str) else bool(kept),
         "tol": float(estimator.tol),
         "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
@@ -454,7 +454,14 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
     return array
 
 
-def checked_folds(cv: Any) -> int:
+def checked_folds(estimator: Any, seed: int) -> Folds:
+    """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
+    if isinstance(estimator.cv, Folds):
+        return estimator.cv
+    return folds_by(estimator.fold_by, checked_number_of_folds(estimator.cv), seed)
+
+
+def checked_number_of_folds(cv: Any) -> int:
     """The number of folds; raises InputError for anything else."""
     if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
         raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
@@ -634,10 +641,6 @@ class PreparedFit(FitContext):
             return coef, np.zeros_like(self.start.intercept)
         return coef, (self.start.intercept - self.targets.shift) / scale
 
-    def folds_apart(self, n_folds: int, by: str) -> Folds | None:
-        """The folds of the fit; None where there is one, of all rows."""
-        return None if n_folds == 1 else self.folds("folds", n_folds, by)
-
     def starting_columns(self) -> np.ndarray | None:
         """The point to go on from as a column for each output, the intercept last if it is fitted."""
         start = self.starting_point()
@@ -645,10 +648,6 @@ class PreparedFit(FitContext):
             return None
         coef, intercept = start
         return np.vstack([coef, intercept]) if self.problem.fit_intercept else coef
-
-    def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
-        """An assignment of the rows to folds, drawn from the fit's seed."""
-        return Folds(n_folds, child_seed(self.problem.seed, purpose), by, self.dataset.n_rows)
 
 
 def features_dtype(dataset: Dataset, dtype: str) -> str:

@@ -478,12 +478,14 @@ class Constant(NamedTuple):
 
 
 def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
-    """The constant of least objective for each output, or one for all classes that share a loss.
+    """The constant of least objective for each output, or one for all classes that share a loss; of classes.
 
     It follows from the summed weights of the classes, which the first pass counted.
     """
     problem, targets, labels = fit.problem, fit.targets, fit.statistics.labels
-    assert isinstance(targets, ClassTargets) and labels is not None
+    if not isinstance(targets, ClassTargets):
+        return []
+    assert labels is not None
     weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
     D = fit.specification.n_features
     if problem.shares_loss(targets):
@@ -605,8 +607,13 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     kept = np.flatnonzero(weights > 0)
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
-    F = model.decision(X) if folds is None else folds.output(model, X, rows, "decision")
-    return F, sample.y[kept], weights[kept]
+    y, s = sample.y[kept], weights[kept]
+    if folds is None:
+        return model.decision(X), y, s
+    judges, F = folds.judged(model, X, rows)
+    if judges.rows is None:
+        return F, y, s
+    return F, y[judges.rows], s[judges.rows] * judges.shares()
 
 
 def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:

@@ -19,12 +19,12 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
+from distrff.preprocessing.folds import Folds, FoldSums, OneHeldOut
 from distrff.solvers.ridge import unpack
 
 
-def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = None) -> Statistics:
-    """The sums of a fit's rows, by folds if they are given.
+def sums_of(fit: PreparedFit, like: Statistics | None = None) -> Statistics:
+    """The sums of a fit's rows, as its folds take them.
 
     Of equispaced features that no Gram was planned for, those of the Toeplitz matrix; their kernel before a
     choice is that of `like`.
@@ -48,15 +48,15 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
         from distrff.fitting.equispaced import gathered, summed
 
-        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan, folds))))
+        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan))))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
-    grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, folds)))
+    grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, fit.problem.folds)))
     A = np.stack([unpack(triangle) for part in grams for triangle in part])
     return GramStatistics(A=A, dtype=plan.size.dtype, tile_rows=plan.tile_rows, **known)
 
 
 def prepared_like(
-    dataset: Dataset, like: Statistics, *, seed: int, observer: Observer | None = None
+    dataset: Dataset, like: Statistics, folds: Folds, *, seed: int, observer: Observer | None = None
 ) -> PreparedFit:
     """A fit of other rows with map, scaling and targets of sums, after its first pass.
 
@@ -82,7 +82,7 @@ def prepared_like(
         features=like.features if is_toeplitz else None,  # type: ignore[arg-type,union-attr]  # only the specification is known
         solver="toeplitz" if is_toeplitz else "gram",
         target_kind=like.targets.kind,
-        n_folds=like.n_folds,
+        folds=folds,
         dtype=like.dtype,
         seed=seed,
     )
@@ -114,16 +114,16 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
         )
 
 
-def solved(sums: Statistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
-    """The ridge model of sums in the client's memory; the first fold of a Gram is one of `n_folds`.
+def solved(sums: Statistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
+    """The ridge model of sums in the client's memory, by folds of them; the default is one for each.
 
     Raises InputError for sums that the problem cannot be solved by.
     """
     if isinstance(sums, GramStatistics):
-        return fit_statistics(sums, problem, n_folds=n_folds)
+        return fit_statistics(sums, problem, folds)
     from distrff.fitting.equispaced import fit_toeplitz_statistics
 
-    return fit_toeplitz_statistics(sums, problem)
+    return fit_toeplitz_statistics(sums, problem, folds)
 
 
 # Rows that come in several calls.
@@ -136,7 +136,7 @@ class RunningSums:
     sums: Statistics
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
-    folds: Folds | None  # of the next rows
+    folds: Folds  # of the first rows
     problem: Problem  # of the first call, with those of now by which a model is solved
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
@@ -152,15 +152,14 @@ class RunningSums:
         expected_plan(fit)  # refuses before the first task
         assert fit.run is not None
         prepared = fit.run.surviving(lambda: prepare(fit))
-        folds = prepared.folds_apart(problem.n_folds, problem.fold_rule)
-        sums = sums_of(prepared, folds)
+        sums = sums_of(prepared)
         observer.passes(prepared.run.sweeps)
         assert prepared.features is not None
         return cls(
             sums=sums,
             columns=replace(prepared.statistics, samples=()),
             features=prepared.features,
-            folds=_after(folds, dataset.n_rows),
+            folds=problem.folds,
             problem=problem,
             sources=(dataset.source,),
             notes=tuple(notes_on_rows(prepared, sums.dtype)),
@@ -171,15 +170,15 @@ class RunningSums:
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
         """The sums with those of more rows, whose numbers go on from the ones before."""
-        fit = prepared_like(dataset, self.sums, seed=self.problem.seed, observer=observer)
-        sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
+        folds = self.folds.after(self.sums.n_rows)
+        fit = prepared_like(dataset, self.sums, folds, seed=self.problem.seed, observer=observer)
+        sums = self.sums + sums_of(fit, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
         notes = notes_on_rows(replace(fit, features=self.features), self.sums.dtype)
         return replace(
             self,
             sums=sums,
             columns=self.columns.merge(replace(fit.statistics, samples=())),
-            folds=_after(self.folds, dataset.n_rows),
             sources=tuple(dict.fromkeys((*self.sources, dataset.source))),
             n_calls=self.n_calls + 1,
             notes=tuple(dict.fromkeys((*self.notes, *notes))),
@@ -193,22 +192,23 @@ class RunningSums:
 
         Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.
         """
-        labels, by = self.columns.labels, None if self.folds is None else self.folds.by
+        labels = self.columns.labels
         if labels is not None and len(labels.labels) < 2:
             raise InputError(
                 f"all rows so far are of the class {labels.labels.tolist()[0]!r}; a classifier needs "
                 f"rows of at least two classes"
             )
-        if problem.penalty.search is not None and by != problem.fold_rule:
+        search, folds = problem.penalty.search, self.folds
+        has_folds = folds.n_folds > 0 and isinstance(folds, OneHeldOut) == (search == "gcv")
+        if search is not None and not has_folds:
             raise InputError(
-                f"alpha={problem.penalty.search!r} needs folds that the first call of partial_fit did not "
+                f"alpha={search!r} needs folds that the first call of partial_fit did not "
                 f"sum, as alpha was another then; give the number that alpha was, or begin again with all "
                 f"rows"
             )
-        if problem.penalty.search is not None:
-            problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
-        n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
-        result = solved(self.sums, problem, n_folds=n_folds)
+        if search is not None:
+            replace(problem, folds=folds).check_rows_of_search(self.sums.n_rows)
+        result = solved(self.sums, problem, folds)
         features = result.features or self.features
         entries = {
             **of_map(features),
@@ -223,8 +223,3 @@ class RunningSums:
 
 def _workers(fit: PreparedFit) -> tuple[int, int]:
     return fit.run.execution.n_workers, fit.run.execution.n_threads
-
-
-def _after(folds: Folds | None, n_rows: int) -> Folds | None:
-    """The folds of the rows that come after so many more."""
-    return None if folds is None else replace(folds, first_row=folds.first_row + n_rows)

@@ -19,6 +19,7 @@ from distrff.fitting.problem import FitContext
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling
+from distrff.preprocessing.folds import NO_FOLDS
 from distrff.solvers.toeplitz import Toeplitz
 
 _MEASURED_FLOPS = 6e10  # about a second
@@ -62,8 +63,8 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     # SGD on dense features is timed like a Gram sweep, too.
     seconds_a_row = _gram_seconds_a_row(fit, plan, size)
     light = size.n_light_sweeps * _light_work(size) * _share_left(plan, size.n_light_sweeps)
-    sweeps = 1 / size.gram_stride + light / _gram_work(size)
-    tasks = min(_n_threads(plan), max(1, size.n_paths or size.n_folds))
+    sweeps = size.memberships / size.gram_stride + light / _gram_work(size)
+    tasks = min(_n_threads(plan), size.n_folds)
     afterwards = factorisation_flops(size) / tasks + (size.search_flops + size.map_factor_flops)
     return seconds_a_row * (_rows_a_thread(plan) * sweeps + afterwards / _float64_flops_a_row(size))
 
@@ -101,7 +102,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     reduction = ToeplitzReduction(
         lattice=lattice,
         targets=_NoTargets(size.n_outputs),  # type: ignore[arg-type]
-        folds=None,
+        folds=NO_FOLDS,
         eps=EPS,
         tile_rows=light_segmentation(size.n_rows, d).tile_rows,
         call_rows=_MAX_CALL_ROWS,
@@ -109,8 +110,8 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     n_rows = min(size.n_rows, _MAX_CALL_ROWS)
     calls = [(reduction, fit.dataset.rows(0, 1), fit.dataset.rows(0, n_rows))] * _n_threads(plan)
     grid_seconds, row_seconds, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
-    calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_folds * 2 * plan.tile_rows))
-    rows_a_task = plan.segment_rows * plan.folds_per_task / size.n_folds
+    calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_sums * 2 * plan.tile_rows))
+    rows_a_task = size.memberships * plan.segment_rows * plan.folds_per_task / size.n_sums
     rounds = -(-plan.n_segments // _n_threads(plan))
     side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_folds > 1 else 1)
     sums = rounds * (

@@ -21,7 +21,8 @@ from distrff.errors import DataWarning, InputError, InputTypeError, PlanRefused,
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     check_fields,
@@ -54,11 +55,9 @@ _UNORDERED = ("diskshuffle", "p2pshuffle", "hashjoinp2p")
 def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Sources of rows that are read together, row by row, and the bytes of rows that stay in memory for it.
 
-    Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index) are
-    computed before the passes, all in one graph, and stay in memory as long as the frames that are returned;
-    so do arrays of such frames. A pass before measures them, since what does not fit could end a worker. All
-    else is returned as it is. Rows are paired by position; a warning names indexes that have the same labels
-    in another order.
+    Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index), and
+    arrays of such frames, are computed before the passes and stay in memory as long as what is returned; all
+    else is returned as it is. Rows are paired by position.
 
     Raises InputError for rows that cannot be paired, and PlanRefused if the workers lack the memory.
     """
@@ -76,6 +75,8 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     arrays = {name: A for name, A in arrays.items() if shuffles[name]}
     if not again and not arrays:
         return dict(given), 0
+    # Measured before they are kept: what does not fit could end a worker. Then all in one graph, of which
+    # dask computes a merge once.
     (sizes,) = dask.compute([_task(_bytes, part) for run in again.values() for part in run])
     n_bytes = sum(sizes) + sum(A.nbytes for A in arrays.values())
     workers = ambient_execution()
@@ -202,9 +203,10 @@ class Partitions(NamedTuple):
 def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None) -> dict[str, Partitions]:
     """The partitions of lazy frames, after one pass that counts their rows and takes a `look` at each.
 
-    They are the very partitions that are read: another query of a frame, such as its length, can be optimized
-    to others. A task that reads one raises InputError unless it has the rows that were counted.
+    A task that reads one raises InputError unless it has the rows that were counted.
     """
+    # The very partitions that are read: another query of a frame, such as its length, can be optimized to
+    # others (two columns of one frame had 6 and 2).
     parts = {name: _in_order(frame).to_delayed() for name, frame in frames.items()}
     (found,) = dask.compute(
         {name: [_task(_counted, part, look) for part in run] for name, run in parts.items()}
@@ -234,7 +236,6 @@ def _in_order(frame: Any) -> Any:
 
 
 def _by_name(part: Any, columns: list[Any] | None) -> Any:
-    """A partition with its columns in the order of the frame's."""
     if columns is None or list(part.columns) == columns:
         return part
     lacking = [name for name in columns if name not in part.columns]
@@ -275,11 +276,9 @@ def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
 
 
 def _digest(part: Any) -> np.ndarray:
-    """For each column a sum of its values, and by how much it may differ from that of the same rows.
-
-    The values have weights of both signs, so that the sum is another one for another order. It is no hash:
-    the last bits of a logarithm differ between processors.
-    """
+    """For each column a sum of its values, and by how much it may differ from that of the same rows."""
+    # Weights of both signs, so that another order has another sum. It is no hash, since the last bits of a
+    # logarithm differ between processors.
     weights = np.sin(np.arange(1.0, len(part) + 1))
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
     return np.array([_sum(column, weights) for column in columns]).reshape(-1, 2).T
@@ -318,9 +317,7 @@ _PRESUMED_SHARE = 0.01  # filled columns of lazy sparse rows, whose entries cann
 class ArrayRows(Rows):
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
-    The blocks of each field cover exactly [start, stop); blocks of y and sample_weight may be cut elsewhere
-    than blocks of X. Each block is cast to the dtype of its field; `is_sparse` says whether blocks of X are
-    scipy sparse matrices.
+    Blocks cover exactly [start, stop); those of y and weights may be cut elsewhere than those of X.
     """
 
     blocks: dict[str, list[Any]]
@@ -328,7 +325,6 @@ class ArrayRows(Rows):
     is_sparse: bool = False
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """The blocks of each field."""
         return map(self._spans, self.blocks)
 
     def _spans(self, field: str) -> Iterator[Span]:
@@ -352,17 +348,23 @@ class ArrayRows(Rows):
         )
 
 
-class ArrayReader:
+class ArrayReader(Reader):
     """Reads rows of arrays, which are all NumPy or all dask arrays."""
 
     def __init__(self, arrays: dict[str, Any]) -> None:
-        self._arrays = arrays
+        self.fields = self._arrays = arrays
         self._dtypes = {field: values.dtype for field, values in arrays.items()}
         layers = [set(a.dask.layers) for a in arrays.values() if is_dask_array(a)]
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
 
+    def form(self, field: str) -> Form:
+        return Form(self._arrays[field].shape, self._dtypes[field])
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        values = self._arrays["X"]
+        return values.chunks[0] if is_dask_array(values) else (block_rows(values),)
+
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
-        """The blocks of the rows [start, stop)."""
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
         return ArrayRows(start, stop, blocks, self._dtypes, _is_sparse(self._arrays["X"]))
 
@@ -374,12 +376,10 @@ class ArrayReader:
         return part.to_delayed(optimize_graph=not self._have_common_layers).ravel().tolist()
 
     def lazy(self, field: str) -> da.Array:
-        """The dask array itself, or a view of the NumPy array in blocks."""
         values = self._arrays[field]
         if is_dask_array(values):
             return values
-        rows = block_rows(self._arrays["X"])
-        return cut(values, (rows, *values.shape[1:]))
+        return cut(values, (*self.row_chunks(field), *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -424,8 +424,8 @@ def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
     A = arrays["X"]
     return dataset_of(
         ArrayReader(arrays),
-        {name: Field(values.shape, values.dtype, names.get(name)) for name, values in arrays.items()},
         _kind(given["X"]) + persisted_text(persisted_bytes),
+        names,
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
@@ -468,7 +468,6 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
 
 
 def is_dask_array(values: Any) -> bool:
-    """Whether values are a dask array."""
     if not dask.is_dask_collection(values):
         return False
     import dask.array as da
@@ -528,7 +527,6 @@ def _is_sparse(values: Any) -> bool:
 
 
 def block_rows(X: np.ndarray) -> int:
-    """The rows of a block of about 64 MB."""
     return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
 
 
@@ -541,16 +539,19 @@ def _kind(X: Any) -> str:
 # Data in memory (NumPy, lists, pandas, Arrow) as plain arrays.
 
 
-def as_frame(values: Any) -> Any:
-    """A table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is.
+def is_table(data: Any) -> bool:
+    """Whether data are a DataFrame, or an xarray Dataset."""
+    return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 
-    Columns keep their Arrow types, without a copy: integers with nulls stay integers, text stays text.
-    """
+
+def as_frame(values: Any) -> Any:
+    """A table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is."""
     if type(values).__name__ == "LazyFrame":
         raise InputTypeError("a LazyFrame has no rows yet; pass its collect()")
     is_table = hasattr(values, "__arrow_c_stream__") and hasattr(values, "columns")
     if not is_table or is_frame(values):
         return values
+    # Columns keep their Arrow types, without a copy: integers with nulls stay integers, text stays text.
     # polars' own conversion gives types that all of pyarrow can cut and join, which its stream does not.
     try:
         table = values.to_arrow() if hasattr(values, "to_arrow") else pa.table(values)
@@ -567,9 +568,7 @@ def holds_more_than_numbers(frame: Any) -> bool:
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
     """`X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
-    A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles and objects
-    become float64, nullable pandas columns become floats with NaN. Data are copied only if necessary.
-    Anything else, and a matrix without rows or columns, is refused.
+    Data are copied only if necessary. Anything else, and a matrix without rows or columns, is refused.
     """
     if issparse(X):
         check_shape(X.shape, name)
@@ -589,10 +588,7 @@ def sparse_rows(X: Any, name: str) -> Any:
 
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """`y` as an array of shape (n,) or (n, k) of any type, and the target names.
-
-    Objects that are all booleans, or all numbers, get a type of these.
-    """
+    """`y` as an array of shape (n,) or (n, k) of any type, and the target names."""
     if isinstance(y, pd.Series):
         values, names = series_values(y), names_of([y.name])
     elif isinstance(y, pd.DataFrame):
@@ -602,6 +598,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     else:
         values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
+    # Objects that are all booleans, or all numbers, get a type of these: a frame has no other one for labels.
     return plain_values(in_native(values)), names
 
 
@@ -649,7 +646,6 @@ def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def in_native(values: np.ndarray) -> np.ndarray:
-    """`values` in the dtype that `native` returns."""
     return values.astype(native(values.dtype), copy=False)
 
 
@@ -660,14 +656,11 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
 
 
 def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
-    """The names of the columns of X, as `names_of`; refuse names by which predictions could not find them.
-
-    That is two columns of one name, and strings beside other names, which scikit-learn refuses.
-    """
+    """The names of the columns of X, as `names_of`; refuse names by which predictions could not find them."""
     names = tuple(columns)
     if (twice := first_repeated(names)) is not None:
         raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
-    others = [name for name in names if not isinstance(name, str)]
+    others = [name for name in names if not isinstance(name, str)]  # beside strings scikit-learn refuses them
     if others and len(others) < len(names):
         raise InputTypeError(
             f"the names of the columns must all be strings, or none, got {others[0]!r} of type "
@@ -680,11 +673,7 @@ def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
 
 
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
-    """The common NumPy type of the columns of a frame, from its (column, dtype) pairs.
-
-    Nullable types count as floats that hold them, even if there are no nulls. A column that is neither
-    numeric nor boolean is refused.
-    """
+    """The common NumPy type of the numeric columns of a frame, from its (column, dtype) pairs."""
     found = []
     for column, dtype in dtypes:
         if dtype.kind == "c":
@@ -694,7 +683,7 @@ def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
                 f"column {column!r} of {name} has dtype {dtype}, which is not a number; convert it to "
                 f"numbers or drop it, or encode it with distrff.open_dataset(frame, one_hot=True)"
             )
-        found.append(_numpy_dtype(dtype))
+        found.append(_numpy_dtype(dtype))  # of nullable types floats, even if there are no nulls yet
     return native(np.result_type(*found))
 
 
@@ -706,10 +695,7 @@ def frame_matrix(frame: pd.DataFrame, dtype: np.dtype) -> np.ndarray:
 
 
 def series_values(series: pd.Series) -> np.ndarray:
-    """A column of any type; nullable numbers become floats, other extension types objects.
-
-    A category has the type of its categories.
-    """
+    """A column of any type; nullable numbers become floats, other extension types objects."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return series_values(
@@ -742,10 +728,8 @@ OBJECT = np.dtype(object)
 
 
 def frame_arrays(frames: dict[str, Any]) -> Named:
-    """The frames, keyed X, y or sample_weight, as dask arrays, and their column names.
-
-    The rows of all partitions are counted in one pass.
-    """
+    """The frames, keyed X, y or sample_weight, as dask arrays, and their column names."""
+    # One pass counts the rows of all partitions of all frames: each frame alone would be a pass more.
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     for field, frame in frames.items():  # what is refused is so before the pass
         _dtype(dtypes_of(frame), field)
@@ -817,11 +801,7 @@ def raw_kind(column_type: pa.DataType) -> str | None:
 
 
 def raw_column(column: pa.Array, name: str) -> RawColumn:
-    """The values of a column; raise InputError for a type that no step encodes.
-
-    Numbers and booleans keep their type; decimals become float64, times of day and durations float64 seconds.
-    Dates are times. The values of a dictionary are the words, whatever their type. Lists have a fixed size.
-    """
+    """The values of a column; raise InputError for a type that no step encodes."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = raw_kind(column.type)
@@ -830,7 +810,7 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
             f"column {name!r} has the type {column.type}, which cannot be encoded; convert it to numbers, "
             f"text or times (lists of text to one text a row, or to a column for each word), or leave it out"
         )
-    if kind == "null":
+    if kind == "null":  # no value, so no type: what another batch holds is that of the column
         return RawColumn("null", np.zeros(len(column)))
     if kind == "text":
         return _text(column)
@@ -859,10 +839,10 @@ def _is_text(t: pa.DataType) -> bool:
 
 
 def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
-    """The type that holds the values of all types, in whatever order; None if there is none.
-
-    That of numbers is NumPy's. Whether each value fits is seen when it is cast, see `in_type`.
-    """
+    """The type that holds the values of all types, in whatever order; None if there is none."""
+    # Not by pyarrow.unify_schemas: even when permissive it has no type for booleans beside integers, text
+    # beside categories, dates beside times or times of two zones, and makes int64 of uint64. Whether each
+    # value fits is seen when it is cast, see `in_type`.
     t = pa.types
     found = sorted({one for one in types if not t.is_null(one)}, key=str)
     if len(found) < 2:
@@ -870,7 +850,7 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
     if any(map(t.is_dictionary, found)):
         values = common_type(one.value_type if t.is_dictionary(one) else one for one in found)
         return values if values is None or _is_text(values) else pa.dictionary(pa.int32(), values)
-    if all(map(is_number, found)):
+    if all(map(is_number, found)):  # as NumPy joins columns of X
         if any(map(t.is_decimal, found)):
             return pa.float64()
         return pa.from_numpy_dtype(np.result_type(*(one.to_pandas_dtype() for one in found)))
@@ -898,10 +878,7 @@ def _time_of_day(unit: str) -> pa.DataType:
 
 
 def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> pa.Array:
-    """A column in a type that `common_type` found; raise InputError for a value that it cannot hold.
-
-    `source` and the number of the first row are for messages.
-    """
+    """A column in a type that `common_type` found; raise InputError for a value that it cannot hold."""
     if column.null_count == len(column) or pa.types.is_null(to):  # a null type is that of empty lists
         return pa.nulls(len(column), to)
     if pa.types.is_fixed_size_list(to) and is_number_list(column.type):
@@ -921,10 +898,7 @@ def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> p
 
 
 def of_one_length(column: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Lists of numbers as lists of a fixed size, nulls if all are empty; other columns as they are.
-
-    Raises InputError, naming the row, for a list of another length than the first.
-    """
+    """Lists of numbers as lists of the size of the first; other columns as they are."""
     if not is_number_list(column.type):
         return column
     width = list_width(column)
@@ -939,7 +913,6 @@ def list_width(column: pa.Array) -> int:
 
 
 def _check_lengths(column: pa.Array, width: int, source: str, first_row: int) -> None:
-    """Raise InputError for the first list of another length."""
     lengths = pc.fill_null(pc.list_value_length(column), width).to_numpy(zero_copy_only=False)
     others = np.flatnonzero(lengths != width)
     if len(others):

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate, islice, pairwise, repeat, takewhile
 from numbers import Number
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import dask
 import numpy as np
@@ -83,11 +83,7 @@ class Rows(ABC):
 
 
 class TileReader:
-    """Takes runs of rows from consecutive decoded spans, which together hold `n_rows` rows.
-
-    A run inside one span is a view of it. A run across several is copied piece by piece, so that a span is
-    released before the next one is decoded. `spans` must not keep a span that it has yielded.
-    """
+    """Takes runs of rows from consecutive decoded spans, which together hold `n_rows` rows."""
 
     def __init__(self, spans: Iterable[Span], n_rows: int) -> None:
         self._spans = iter(spans)
@@ -99,6 +95,8 @@ class TileReader:
     def take(self, n: int) -> Span:
         """The next `n` rows, 1 <= n <= rows left."""
         self._refill()
+        # A run inside one span is a view of it. One across several is copied piece by piece, so that a span
+        # is released before the next one is decoded: two of them need not fit in memory.
         if n > self._size - self._at:
             return self._gather(n)
         part = self._next(n)
@@ -129,8 +127,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """The next rows of a sparse matrix; their number of entries is not known beforehand."""
-        pieces: list[Span] = []
+        pieces: list[Span] = []  # the number of their entries is not known beforehand
         while n:
             self._refill()
             r = min(n, self._size - self._at)
@@ -203,19 +200,13 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
-
-    Only that thread iterates over `spans`, which must not keep a span that it has yielded.
-    """
-    source = iter(spans)
+    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`."""
+    source = iter(spans)  # of which that thread alone takes
     return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
 
 
 def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
-    """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
-
-    The function runs in as many threads as there are cores; one more piece is read ahead.
-    """
+    """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`."""
 
     # Threads, since the slow parts (Arrow's decoders, compiled loops, NumPy on large arrays, compression)
     # run without the interpreter's lock.
@@ -230,16 +221,83 @@ BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where t
 _SAMPLED_ROWS = 8
 
 
-class Reader(Protocol):
-    """Reads the rows of one source."""
+class Form(NamedTuple):
+    """What is known of X, y or the weights before a row is read."""
 
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Reader(ABC):
+    """Reads the rows of one source: `fields` are X, and y and sample_weight if there are any."""
+
+    fields: Collection[str]
+    are_delayed = False  # whether handles of rows hold Delayed objects
+
+    @abstractmethod
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
         """The rows [start, stop), with the `fields` that the source has."""
-        ...
+
+    @abstractmethod
+    def form(self, field: str) -> Form:
+        """The form of a field, as its values are stored."""
+
+    @abstractmethod
+    def row_chunks(self, field: str) -> Sequence[int]:
+        """The rows of each block of a lazy array."""
 
     def lazy(self, field: str) -> da.Array:
         """One field as a lazy dask array with known chunks."""
-        ...
+        import dask.array as da
+
+        (_, *columns), dtype = self.form(field)
+        dtype, row_chunks = read_type(field, dtype), tuple(self.row_chunks(field))
+        bounds = pairwise(accumulate(row_chunks, initial=0))
+        # The graph holds one handle a block, so that a block is read where it is needed.
+        handles = [self.rows(start, stop, (field,)) for start, stop in bounds]
+        meta = np.empty((0,) * (1 + len(columns)), dtype)
+        if self.are_delayed:  # dask finds Delayed objects only in the arguments of tasks
+            read = dask.delayed(_read_field)
+            blocks = [read(rows, field, dask_key_name=new_key("read")) for rows in handles]
+            A = joined(blocks, row_chunks, columns, meta)
+            # A graph that is made of nested arguments refers to the futures of persisted rows without keeping
+            # them, so that the cluster would forget the rows once their frame is gone.
+            held = [part.dask for part in unpack_collections(handles)[0]]
+            return da.Array(HighLevelGraph.merge(A.dask, *held), A.name, A.chunks, meta=meta)
+        named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
+        return named.map_blocks(
+            _read_block,
+            field=field,
+            token=group_of("read"),
+            dtype=dtype,
+            chunks=(row_chunks, *((c,) for c in columns)),
+            new_axis=list(range(1, 1 + len(columns))) or None,
+            meta=meta,
+        )
+
+
+def read_type(field: str, dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float64) if field == "sample_weight" else dtype
+
+
+def joined(blocks: list[Any], row_chunks: Sequence[int], columns: Sequence[int], meta: Any) -> da.Array:
+    """Delayed blocks of rows as one dask array, whose blocks are named as reading."""
+    import dask.array as da
+
+    return da.concatenate(
+        [
+            da.from_delayed(block, (n, *columns), meta=meta, name=new_key("read"))
+            for block, n in zip(blocks, row_chunks, strict=True)
+        ]
+    )
+
+
+def _read_block(handles: np.ndarray, field: str) -> Any:
+    return _read_field(handles[0], field)
+
+
+def _read_field(rows: Rows, field: str) -> Any:
+    return getattr(next(rows.tiles(rows.stop - rows.start)), field)
 
 
 @dataclass(frozen=True, repr=False)
@@ -379,41 +437,34 @@ class Dataset:
         return f"<Dataset {self.source}: {shape}{y}{', weighted' if self.has_weights else ''}>"
 
 
-class Field(NamedTuple):
-    """The form of X, y or the weights, before a row is read."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    names: tuple[str, ...] | None = None  # of the columns
-
-
-def dataset_of(reader: Reader, fields: Mapping[str, Any], source: str, **more: Any) -> Dataset:
-    """The dataset of X, and y and sample_weight if there are any; each is a `Field`, or has its attributes.
+def dataset_of(reader: Reader, source: str, names: Mapping[str, Any], **more: Any) -> Dataset:
+    """The dataset of a reader's rows; `names` are those of the columns of X and y, if there are any.
 
     `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
     """
-    check_fields(fields)
-    X, y = fields["X"], fields.get("y")
+    forms = {field: reader.form(field) for field in reader.fields}
+    check_fields(forms)
+    X, y = forms["X"], forms.get("y")
     return Dataset(
         reader=reader,
         n_rows=X.shape[0],
         n_columns=X.shape[1],
         dtype=X.dtype,
         source=source,
-        column_names=X.names,
-        target_names=None if y is None else y.names,
+        column_names=names.get("X"),
+        target_names=names.get("y"),
         y_dtype=None if y is None else y.dtype,
         n_targets=0 if y is None else math.prod(y.shape[1:]),
         y_is_1d=y is None or len(y.shape) == 1,
-        has_weights="sample_weight" in fields,
+        has_weights="sample_weight" in forms,
         **more,
     )
 
 
-def check_fields(fields: Mapping[str, Any]) -> None:
-    """Refuse X, y and weights whose shapes, types or lengths no model can use; y may have any type."""
+def check_fields(fields: Mapping[str, Form]) -> None:
+    """Refuse X, y and weights whose shapes, types or lengths no model can use."""
     for name, values in fields.items():
-        if name == "y":
+        if name == "y":  # of any type: labels
             check_target_shape(values.shape, values.dtype)
             continue
         if name == "X":
@@ -436,65 +487,6 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 def sparse_share(row_entries: float, n_columns: int) -> float:
     """The `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
-
-
-def lazy_blocks(
-    reader: Reader,
-    field: str,
-    row_chunks: tuple[int, ...],
-    columns: tuple[int, ...],
-    dtype: np.dtype,
-    *,
-    are_delayed: bool = False,
-) -> da.Array:
-    """`field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
-
-    `columns` is the shape after the rows: (d,) or (). The graph holds one handle per block. `are_delayed`
-    says that handles hold Delayed objects, which dask finds only in the arguments of tasks.
-    """
-    import dask.array as da
-
-    bounds = pairwise(accumulate(row_chunks, initial=0))
-    handles = [reader.rows(start, stop, (field,)) for start, stop in bounds]
-    meta = np.empty((0,) * (1 + len(columns)), dtype)
-    if are_delayed:
-        read = dask.delayed(_read_field)
-        blocks = [read(rows, field, dask_key_name=new_key("read")) for rows in handles]
-        A = joined(blocks, row_chunks, columns, meta)
-        # A graph that is made of nested arguments refers to the futures of persisted rows without keeping
-        # them, so that the cluster would forget the rows once their frame is gone.
-        held = [part.dask for part in unpack_collections(handles)[0]]
-        return da.Array(HighLevelGraph.merge(A.dask, *held), A.name, A.chunks, meta=meta)
-    named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
-    return named.map_blocks(
-        _read_block,
-        field=field,
-        token=group_of("read"),
-        dtype=dtype,
-        chunks=(row_chunks, *((c,) for c in columns)),
-        new_axis=list(range(1, 1 + len(columns))) or None,
-        meta=meta,
-    )
-
-
-def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
-    """Delayed blocks of rows as one dask array, whose blocks are named as reading."""
-    import dask.array as da
-
-    return da.concatenate(
-        [
-            da.from_delayed(block, (n, *columns), meta=meta, name=new_key("read"))
-            for block, n in zip(blocks, row_chunks, strict=True)
-        ]
-    )
-
-
-def _read_block(handles: np.ndarray, field: str) -> Any:
-    return _read_field(handles[0], field)
-
-
-def _read_field(rows: Rows, field: str) -> Any:
-    return getattr(next(rows.tiles(rows.stop - rows.start)), field)
 
 
 # A dataset as a notebook card: what is known without reading a row.
@@ -548,7 +540,6 @@ class IdentifiedRows(Rows):
     ids: dict[str, Rows]
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """The spans of the rows, and those of each id."""
         yield from self.rows.spans()
         for name, column in self.ids.items():
             (spans,) = column.spans()
@@ -562,6 +553,14 @@ def _as_id(name: str, span: Span) -> Span:
 _ID = "id: "  # begins the names of id columns among the fields of a span
 
 
+def values_of(dataset: Dataset) -> Any:
+    """X of a table in memory as an array, of a lazy one as a dask array."""
+    if dataset.block_rows is not None:
+        return dataset.X
+    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+    return block.X
+
+
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     """The dataset with id columns, each given as the y of a dataset."""
     for name, column in columns.items():
@@ -572,6 +571,8 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
             )
         if not column.y_is_1d:
             raise InputError(f"the id {name!r} has {column.n_targets} columns; name each one as an id")
+    # The one place of further columns: each is read as the y of a reader of its own, whatever holds it, and
+    # comes with a block beside X, y and weights; see `IdentifiedRows`.
     readers = {name: column.reader for name, column in columns.items()}
     dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
@@ -644,10 +645,8 @@ def check_known(dataset: Dataset, target_kind: str) -> None:
 
 
 def check_label_types(dataset: Dataset) -> None:
-    """Raise InputError for labels that are known to be of a wrong type before the first pass.
-
-    Of labels in memory all are looked at, of stored ones the first, which have one type.
-    """
+    """Raise InputError for labels that are known to be of a wrong type before the first pass."""
+    # Of labels in memory all are looked at, of stored ones the first, which have one type.
     is_lazy = dataset.block_rows is not None and dataset.block_rows > 0
     if dataset.y_dtype is None or dataset.y_dtype.kind in "biufU":
         return
@@ -665,11 +664,7 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a value that no model can use, naming its array, row and column.
-
-    That is NaN or infinity in X, in a numeric y or in sample_weight, a missing label, one of several that is
-    neither 0 nor 1, or a negative weight.
-    """
+    """Raise for a value that no model can use, naming its array, row and column."""
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:
         check_weights(block.sample_weight, block.start)

@@ -82,7 +82,6 @@ class ParquetPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns of the row groups, `n_rows` rows at a time."""
         stored = [name for name in names if name not in self.keys]
         with parquet_file(self.fs, self.groups[0].path) as parquet:
             metadata = parquet.metadata
@@ -102,7 +101,7 @@ class ParquetPart(TablePart):
                         del batch
 
     def _completed(self, batch: pa.RecordBatch, names: Sequence[str], row: int) -> pa.RecordBatch:
-        """The columns `names` of rows of the file, from row `row` of the table on."""
+        """The columns `names` of some rows of the file, from row `row` of the table on."""
         columns = []
         for name in names:
             if name in self.keys:
@@ -156,11 +155,8 @@ class ParquetTable(Table):
                 )
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """The most bytes that decoding holds, and the rows of the largest group read in packs.
-
-        These are stored bytes and pages of a row group, what a batch of `n_rows` rows is decoded into before
-        its columns have their types, and the parsed footer, which each task parses again.
-        """
+        # Stored bytes and pages of a row group, what a batch is decoded into before its columns have their
+        # types, and the parsed footer, which each task parses again.
         sizes = np.concatenate([f.column_bytes[:, f.positions(names)] for f in self.footers])
         sums, whole_rows = sizes.sum(axis=1), 0
         if not together:
@@ -175,8 +171,7 @@ class ParquetTable(Table):
         return int(sums.max(initial=0)) + decoded + parsed, whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
-        """Consecutive row groups of a file as one part, so that the file is opened once."""
-        runs: list[list[ParquetPart]] = []
+        runs: list[list[ParquetPart]] = []  # row groups that follow each other: a file is opened once
         for part in parts:
             last = runs[-1][-1] if runs else None
             if last is not None and (last.groups[0].path, last.stop) == (part.groups[0].path, part.start):
@@ -189,10 +184,7 @@ class ParquetTable(Table):
         ]
 
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
-        """Whether some columns can be taken as they are: all numeric, none without any value.
-
-        Default: all numeric columns.
-        """
+        """Whether some columns, by default all numeric ones, are numbers and none lacks all values."""
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
         numbers = {field.name for field in self.schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
@@ -244,14 +236,11 @@ def parquet_table(
 
 
 def _common_schema(fs: Any, footers: Sequence[Footer]) -> pa.Schema:
-    """The columns of the first file, each in the type that holds the values of all files.
-
-    A column of types that have none in common keeps its first; `ParquetTable.check` refuses it.
-    """
+    """The columns of the first file, each in the type that holds the values of all files."""
     fields = []
     for name, first in footers[0].types.items():
         types = [t for footer in footers for t in footer.types_of(name)] or [first]
-        common = common_type(set(types)) or types[0]
+        common = common_type(set(types)) or types[0]  # `ParquetTable.check` refuses types without one
         if is_number_list(common):
             width = _list_width(fs, footers, name)
             common = pa.list_(common.value_type, width) if width else pa.null()
@@ -287,11 +276,9 @@ class NumbersEncoding(Encoding):
         self.row_bytes = sum(c.row_bytes for c in columns.values())
 
     def restricted(self, fields: tuple[str, ...]) -> NumbersEncoding:
-        """The encoding of some of the fields."""
         return NumbersEncoding({f: c for f, c in self.columns.items() if f in fields})
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """The arrays of a batch."""
         arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
         if "sample_weight" in arrays:
             arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
@@ -430,11 +417,8 @@ def _footer(fs: Any, file: str, keys: Keys) -> Footer:
 def _outside(
     keys: Keys, groups: Sequence[Any], leaves: Sequence[Sequence[int]], names: Sequence[str], file: str
 ) -> Keys:
-    """The keys of a path that are not columns of the file as well.
-
-    Some writers keep them in both. Raises InputError where the statistics say that the two differ.
-    """
-    for name in keys.keys() & set(names):
+    """The keys of a path that are not columns of the file as well; refuse values that differ."""
+    for name in keys.keys() & set(names):  # some writers keep a key in the file as well
         for group in groups:
             held = group.column(leaves[names.index(name)][0]).statistics
             if held is not None and held.has_min_max:
@@ -449,12 +433,10 @@ def _outside(
 
 @contextmanager
 def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
-    """Open one file for reading; errors in its content become an `InputError`.
-
-    The bytes are read through Python file objects, so that errors of the store keep their own type and
-    can be retried, while those of the decoder are pyarrow's or bare OSErrors without a number.
-    """
+    """Open one file for reading; errors in its content become an `InputError`."""
     name = file_name(fs, file)
+    # Through Python's file objects, so that errors of the store keep their own type and can be retried, while
+    # those of the decoder are pyarrow's, or bare OSErrors without a number.
     try:
         # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
         with patiently(lambda: fs.open(file, "rb", cache_type="none")) as handle:
@@ -531,10 +513,9 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
 def columns_of(
     schema: pa.Schema, names: Sequence[str], nullable: frozenset[str], is_1d: bool = False
 ) -> Columns:
-    """Describe the array that the columns `names` become.
-
-    Its type is NumPy's common type; integers and booleans with nulls count as floats that hold them.
-    """
+    """The array that the columns `names` become."""
+    # NumPy's common type; integers and booleans with nulls count as floats that hold them, so that the type
+    # is known from the footers alone.
     types = {name: _value_type(schema.field(name).type) for name in names}
     dtype = OBJECT
     if all(map(is_number, types.values())):
@@ -580,13 +561,9 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
 
 
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
-    """The columns of a batch as an array of shape (r, *columns.shape).
-
-    A single column of the right type is not copied, and is then read-only. Nulls are NaN in a float array
-    and None in an object array.
-    """
+    """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
     parts = [_values(batch.column(name), columns.dtype, name) for name in columns.names]
-    if len(parts) == 1 and parts[0].dtype == columns.dtype:
+    if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
         return parts[0].reshape(batch.num_rows, *columns.shape)
     out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
     at = 0
@@ -631,18 +608,14 @@ PACK_BYTES = 64 * 2**20
 def _group_batches(
     parquet: Any, names: Sequence[str], number: int, n_rows: int, first: int, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of the rows [first, last) of a row group, at most `n_rows` at a time.
-
-    Decoding begins with the first row of the row group, since pages must be decoded in order, and ends with
-    row `last`. With None for `last`, all rows are read and all columns are decoded together.
-    """
+    """Yield columns of the rows [first, last) of a row group; with `last` None of all, decoded together."""
     group, names = parquet.metadata.row_group(number), list(names)
     packs = _packs(_group_bytes(group, _leaves_of(group, names)))
     decoded = partial(_decoded, parquet, number=number, n_rows=n_rows, first=first)
     if last is None or len(packs) == 1:
         yield from decoded(names, last=group.num_rows if last is None else last)
         return
-    columns: list[pa.ChunkedArray] = []
+    columns: list[pa.ChunkedArray] = []  # each pack over all rows that the task needs
     for pack in packs:
         columns += pa.Table.from_batches(decoded([names[j] for j in pack], last=last)).columns
     yield from pa.Table.from_arrays(columns, names).to_batches(n_rows)
@@ -651,7 +624,7 @@ def _group_batches(
 def _decoded(
     parquet: Any, names: list[str], *, number: int, n_rows: int, first: int, last: int
 ) -> Iterator[pa.RecordBatch]:
-    at = 0
+    at = 0  # pages must be decoded in order, so from the first row of the group on
     # One thread: tasks are what runs in parallel.
     for batch in parquet.iter_batches(n_rows, row_groups=[number], columns=names, use_threads=False):
         begin, end = max(at, first), min(at + batch.num_rows, last)
@@ -664,11 +637,9 @@ def _decoded(
 
 
 def _leaves_of(group: Any, names: Sequence[str]) -> list[list[int]]:
-    """The indices of the stored columns (leaves) that make up each column.
-
-    Their paths are those of a row group. The schema of a file's metadata has them too, but it and the
-    metadata refer to each other, and both would stay in memory until Python looks for such cycles.
-    """
+    """The indices of the stored columns (leaves) that make up each column."""
+    # By the paths of a row group: the schema of a file's metadata has them too, but it and the metadata
+    # refer to each other, and both would stay in memory until Python looks for such cycles.
     found: dict[str, list[int]] = {name: [] for name in names}
     for j in range(group.num_columns):
         path = group.column(j).path_in_schema
@@ -707,11 +678,9 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[str] = ()) -> list[Keys]:
-    """The keys of each file below what the given paths (files, folders, globs) have in common.
+    """The keys of each file below what the given paths (files, folders, globs) have in common; null without.
 
-    As pyarrow infers them, int32 where all values of a key are, else text; but int64 where pyarrow has text
-    of larger integers, which are numbers in any other table. Null in a path without the key. Those of
-    `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
+    Those of `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
     """
     known = set(files)
     folders = [_folder(root, known) for root in roots]
@@ -721,6 +690,8 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
     for pairs in found:
         for key, value in pairs.items():
             values.setdefault(key, set()).add(value)
+    # As pyarrow infers them, int32 where all values of a key are, else text; but int64 where pyarrow has
+    # text of larger integers, which are numbers in any other table.
     types = {
         key: pa.string() if key in as_text else _type_of(those - {None}) for key, those in values.items()
     }

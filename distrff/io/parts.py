@@ -36,7 +36,6 @@ from distrff.engine.checkpoint import DamagedPart, Node, Step
 from distrff.engine.tasks import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
 from distrff.io.storage import (
-    BUFFER_BYTES,
     FOLDER_MARK,
     MAX_JSON_BYTES,
     PIECE_BYTES,
@@ -63,7 +62,7 @@ _STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
 # One file: JSON and arrays.
 
 
-def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
+def write_part(location: Location, tree: Any, arrays: list[np.ndarray], *, is_lasting: bool = True) -> int:
     """Write one part, completely or not at all, and return its bytes."""
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
@@ -79,33 +78,32 @@ def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
     first = json.dumps({"checksum": digest.hexdigest(), "header_bytes": len(header)}).encode() + b"\n"
     pieces = [first, header, *pieces]
     with storage_errors(f"{location} could not be written"):
-        _write_whole(location, pieces)
+        _write_whole(location, pieces, is_lasting=is_lasting)
     return sum(len(piece) for piece in pieces)
 
 
-def _write_whole(location: Location, pieces: list[Any]) -> None:
+def _write_whole(location: Location, pieces: list[Any], *, is_lasting: bool = True) -> None:
     path = location.path
     if path is None:
         location.write_pieces(pieces)
         return
+    # Beside its place and renamed. What nobody finds again after this process does not wait for the disk.
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with full_disk_errors(location), beside.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_lasting:
+                file.flush()
+                os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
 
 
 def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
-    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
-
-    What the header says must agree with the size of the file before anything of that size is allocated.
-    """
+    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written."""
     fs, path = location.file_system()
 
     def read() -> tuple[Any, list[np.ndarray]]:
@@ -122,14 +120,11 @@ _OF_CONTENT = (ValueError, LookupError, TypeError, RecursionError)
 
 @contextmanager
 def _reading(location: Location) -> Iterator[None]:
-    """Raise DamagedPart for a part that is missing or damaged.
-
-    InputError is raised for a store that does not answer: what it holds may be well, and must not be removed.
-    """
+    """Raise DamagedPart for a missing or damaged part, InputError for a store that does not answer."""
     try:
         with storage_errors(f"{location} cannot be read"):
             yield
-    except InputError as error:
+    except InputError as error:  # what a silent store holds may be well, and must not be removed
         if isinstance(error.__cause__, (*_OF_CONTENT, FileNotFoundError)):
             raise DamagedPart(in_one_line(error)) from error
         raise
@@ -138,8 +133,8 @@ def _reading(location: Location) -> Iterator[None]:
 _HEAD_BYTES = 2**16
 
 
-def read_head(location: Location) -> tuple[Any, int]:
-    """JSON of a part and the byte at which its arrays begin, without reading these.
+def read_head(location: Location) -> tuple[Any, list[Any], int]:
+    """JSON of a part, dtype, shape and order of its arrays, and the byte at which they begin.
 
     Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
     """
@@ -155,7 +150,7 @@ def read_head(location: Location) -> tuple[Any, int]:
         n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
         if start + n_bytes != size:
             raise ValueError("another size")
-        return header["tree"], start
+        return header["tree"], header["arrays"], start
 
 
 def read_range(location: Location, start: int, stop: int) -> bytes:
@@ -174,6 +169,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
     file.seek(len(line))
     first = json.loads(line)
     n_header = first["header_bytes"]
+    # What the header says must agree with the size of the file before anything of that size is allocated.
     if not isinstance(n_header, int) or not 0 < n_header <= min(size - len(line), MAX_JSON_BYTES):
         raise ValueError("a header of another size")
     header = file.read(n_header)
@@ -251,17 +247,6 @@ class StoredSums:
     def remove(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self._place(node).remove()
-
-
-def saving_buffer_bytes(checkpoint: Any) -> int | None:
-    """The most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
-
-    `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
-    None without a checkpoint.
-    """
-    if checkpoint is None:
-        return None
-    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES
 
 
 # The whole.
@@ -411,7 +396,6 @@ _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLD
 
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
-    """Write the header of a checkpoint."""
     _write_document(location, FOLDER_MARK, {"attributes": {ROOT: _sealed(header)}})
 
 

@@ -45,7 +45,6 @@ class ResultColumn:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape after the rows."""
         return (len(self.labels),) if self.labels else ()
 
     @property
@@ -88,11 +87,8 @@ class ResultColumn:
             ) from error
 
     def plain(self, values: np.ndarray) -> np.ndarray:
-        """The values as a Zarr array takes them: all but numbers become text.
-
-        Missing text is "", missing numbers are NaN. Raises InputError where they are integers or booleans.
-        """
-        if not self.is_text:
+        """The values as a Zarr array takes them: all but numbers become text, missing text ""."""
+        if not self.is_text:  # missing numbers are NaN, which integers and booleans lack
             if np.ma.is_masked(values) and values.dtype.kind != "f":
                 raise InputError(
                     f"some rows lack a value, and Zarr has no null for {self.name!r} of {values.dtype}; "
@@ -144,10 +140,8 @@ KINDS = ("predictions", "features")
 class ResultPlace:
     """The place of a result, `out`, and where it is written until it is complete, `partial`.
 
-    On a local file system that is a folder beside `out`, which is moved into place at the end. An object
-    store cannot rename: there it is `out` itself, with a header that says "incomplete" until the end. Until
-    then an empty file beside the data marks each run of rows that is completely written. A CSV file is joined
-    at the end from the files of such a folder, which lies beside it in an object store too.
+    On a local file system that is a folder beside `out`, which is moved into place at the end; in an object
+    store `out` itself, with a header that says "incomplete". An empty file marks each written run of rows.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
@@ -155,17 +149,14 @@ class ResultPlace:
         path = out.path
         if path is not None:
             self.partial = Location(str(path.with_name(f".{path.name}.partial")))
-        elif out.is_csv:
+        elif out.is_csv:  # joined at the end from the files of a folder, in an object store too
             folder, _, name = out.url.rpartition("/")
             self.partial = Location(f"{folder}/.{name}.partial", out.options)
         else:
             self.partial = out
 
     def check(self) -> None:
-        """Raise now the errors that `filled` would raise later, except for another model or other data.
-
-        Reads one header, and writes nothing.
-        """
+        """Raise now the errors that `filled` would raise later, except for another model or other data."""
         unfinished = self._unfinished()
         if unfinished is None or self.partial is not self.out:
             try:
@@ -276,17 +267,13 @@ def written_runs(place: Location) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class ZarrResults:
-    """A Zarr array at `place` for a single column; for several, a group with one array per column.
-
-    `compressed` is False for features: cosines do not compress.
-    """
+    """A Zarr array at `place` for a single column; for several, a group with one array per column."""
 
     place: Location
     columns: tuple[ResultColumn, ...]
-    compressed: bool = True
+    compressed: bool = True  # not features: cosines do not compress
 
     def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
-        """Create the arrays, empty."""
         if len(self.columns) > 1:
             zarr.create_group(self.place.zarr_store(), attributes={ROOT: header})
         for column in self.columns:
@@ -311,7 +298,6 @@ class ZarrResults:
             start = stop
 
     def finish(self, header: dict[str, Any]) -> None:
-        """Write the final header."""
         zarr.open(self.place.zarr_store(), mode="r+").update_attributes({ROOT: header})
 
     def _place_of(self, column: ResultColumn) -> Location:
@@ -335,7 +321,6 @@ class ParquetResults:
     columns: tuple[ResultColumn, ...]
 
     def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
-        """Create the folder."""
         self.place.make_folder()
         self.finish(header)
 
@@ -363,17 +348,13 @@ class ParquetResults:
             ) from error
 
     def finish(self, header: dict[str, Any]) -> None:
-        """Write the final header."""
         text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
         self.place.within(FOLDER_MARK).write(text.encode())
 
 
 @dataclass(frozen=True)
 class CsvResults(ParquetResults):
-    """A folder at `place` with the runs of rows of one CSV file, as pandas writes it.
-
-    The first of them begins with the names. Joined files of gzip are one such file, as joined texts are.
-    """
+    """A folder at `place` with the runs of rows of one CSV file, the first with the names."""
 
     compressed: bool = False
 
@@ -385,7 +366,7 @@ class CsvResults(ParquetResults):
             for column in self.columns:
                 columns |= {name: _with_none(one) for name, one in column.split(values[column.name]).items()}
             texts.append(_csv(pd.DataFrame(columns), header=start == 0 and not texts))
-        content = "".join(texts).encode()
+        content = "".join(texts).encode()  # joined files of gzip are one such file, as joined texts are
         self._put(start, "csv", gzip.compress(content, mtime=0) if self.compressed else content)
 
 

@@ -74,12 +74,9 @@ Options = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Location:
-    """A path or URL with the options of its file system, which are never shown.
+    """A path or URL with the options of its file system; `str` gives it without credentials."""
 
-    Its `repr` is empty, as Dask puts it into logs and messages; `str` gives the URL without credentials.
-    """
-
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # Dask puts a repr into logs and messages
     options: Options = field(default=None, repr=False)
 
     @classmethod
@@ -133,17 +130,13 @@ class Location:
 
     @contextmanager
     def reached(self) -> Iterator[tuple[Any, str]]:
-        """Yield the fsspec file system, which is patient, and the path on it.
-
-        Errors in the block become an InputError.
-        """
+        """Yield the patient fsspec file system and the path on it; its errors become an InputError."""
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
             yield _Patient(fs), path
 
     @property
     def is_csv(self) -> bool:
-        """Whether it has the name of a file of comma-separated values."""
         return self.url.lower().rstrip("/").endswith(CSV_SUFFIXES)
 
     def _has_predictions(self) -> bool:
@@ -160,7 +153,6 @@ class Location:
         return bool(results) and not is_one and all(map(_BESIDE.fullmatch, results))
 
     def exists(self) -> bool:
-        """Whether anything exists there."""
         # Not by fsspec's own `exists`, for which a lost connection is a missing file.
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.info(path)
@@ -168,7 +160,6 @@ class Location:
         return False
 
     def names(self) -> list[str]:
-        """The names of the files and folders in it, none if it does not exist."""
         found: list[str] = []
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
@@ -177,21 +168,14 @@ class Location:
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
     def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
-        """The file system, and the files of this file, folder or glob in natural order.
-
-        In a folder these are the files with one of the suffixes, except hidden ones: writers keep files of
-        their own (_temporary, _metadata, .crc) beside the data.
-        """
+        """The file system, and the files of this file, folder or glob in natural order, none hidden."""
         with self.reached() as (fs, path):
             return self.file_system()[0], _files(fs, path, suffixes)
 
     def versions(self) -> list[tuple[str, int, str]]:
-        """Name, size and version of each file there; none of web servers, which have no versions.
-
-        They would have to be asked for each page and file, too.
-        """
+        """Name, size and version of each file there; none of web servers, which have no versions."""
         if "http://" in self.url or "https://" in self.url:
-            return []
+            return []  # which would have to be asked for each page and file, too
         with self.reached() as (fs, path):
             if fs.isdir(path):
                 infos = list(fs.find(path, detail=True).values())
@@ -205,11 +189,9 @@ class Location:
         fs.pipe_file(path, content)
 
     def write_pieces(self, pieces: Sequence[Any]) -> None:
-        """Write one file from pieces of bytes, of which little is copied at a time.
-
-        The whole of a small file is sent at once. Of a large one the first part may be there when the rest
-        fails.
-        """
+        """Write one file from pieces of bytes, of which little is copied at a time."""
+        # A small file goes whole, in one request: of a large one the first part may be there when the rest
+        # fails.
         if sum(map(len, pieces)) <= BUFFER_BYTES // 2:
             self.write(b"".join(pieces))
             return
@@ -220,7 +202,6 @@ class Location:
                     file.write(piece[start : start + PIECE_BYTES])
 
     def make_folder(self) -> None:
-        """Create a folder, if the file system has folders."""
         fs, path = self.file_system()
         if is_local(fs):
             fs.makedirs(path, exist_ok=True)
@@ -232,10 +213,7 @@ class Location:
             fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Its zarr.json or folder mark, None if neither exists.
-
-        {} if that is no JSON object, or longer than `MAX_JSON_BYTES`.
-        """
+        """Its zarr.json or folder mark, None if neither exists; {} for no JSON object, or a too long one."""
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
@@ -273,6 +251,7 @@ def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
     if fs.isfile(path):
         return [path]
     if fs.isdir(path):
+        # Writers keep files of their own (_temporary, _metadata, .crc) beside the data.
         inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
         shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
         return in_natural_order(file for file in shown if file.endswith(suffixes))
@@ -298,7 +277,6 @@ def header_of(document: Any) -> dict[str, Any] | None:
 
 
 def is_local(fs: Any) -> bool:
-    """Whether `fs` is the local file system."""
     return isinstance(fs, LocalFileSystem)
 
 
@@ -407,19 +385,15 @@ def replacing(
     """Yield an empty folder to write a group into, which is at `location` after the block.
 
     On a local file system the folder lies beside `location`. After any exception, KeyboardInterrupt included,
-    it is removed and `location` is as before: the old content is deleted only once the new one is in place.
-    Tasks that write into the folder must have ended or been cancelled by the end of the block. An object
-    store cannot rename: there the folder is `location` itself. Its root says "incomplete" from the start
-    until the group's own root is written at the end; after an exception the folder is removed.
-
-    `overwrite` and `kinds` are passed to `check_writable`, which is called before the block and, since hours
-    may pass, on a local file system again after it.
+    it is removed and `location` is as before. Tasks that write into the folder must have ended or been
+    cancelled by the end of the block. In an object store the folder is `location` itself, whose root says
+    "incomplete" until the group's own root is written at the end; after an exception it is removed.
 
     With a `token`, eight hexadecimal digits, the folder stays after an exception, and with the same token the
     next call yields it as it was left; anyone else who writes to `location` removes it.
     """
     target = location.path
-    if target is None:
+    if target is None:  # an object store cannot rename: so whoever reads must see that it is not complete
         unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
         unfinished |= {} if token is None else {"token": token}
         found = location.header() or {}
@@ -448,6 +422,7 @@ def replacing(
     with full_disk_errors(location), holder as fresh:
         try:
             yield Location(str(fresh))
+            # Checks again: hours may have passed. The old content goes only once the new one is in place.
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
         finally:
             if token is None:
@@ -500,50 +475,58 @@ def sync_files(folder: Path, since: float = 0.0) -> None:
                 os.fsync(handle.fileno())
 
 
-# Temporary folders of a process; if it is killed, the next process removes them.
+# Folders of a process. Each is locked while it is in use, and the lock ends with its process, however that
+# ends: what is not locked was left behind by a killed one, and goes. Where the file system has no locks for
+# folders (NFS), nothing tells the two apart, and no folder is removed.
 
 
 @contextmanager
 def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777) -> Iterator[Path]:
     """Yield an empty folder in `parent`, which is removed at the end if it still exists.
 
-    Folders of the same names that killed processes left behind are removed first. A folder is in use while it
-    is locked, and the lock ends with its process. If the file system has no locks for folders (NFS), no
-    folder is removed.
+    Folders of the same names that killed processes left behind are removed first.
     """
     remove_abandoned(parent, prefix, suffix)
-    folder, lock = _locked_folder(parent, prefix, suffix, mode)
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
+        folder.mkdir(mode)
+        with suppress(BlockingIOError, FileNotFoundError):
+            lock = _lock(folder)
+            if lock is None or folder.exists():
+                break
+            os.close(lock)
+        # Another process saw it without a lock, took it for abandoned and removes it.
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
 
 
 @contextmanager
 def lasting_folder(target: Path, token: str) -> Iterator[Path]:
     """Yield the folder beside a local path that belongs to a token, with what is in it; it is not removed.
 
-    The folders of other tokens are removed. Raises InputError while another process works in this one.
+    The folders of other tokens are. Raises InputError while another process works in this one.
     """
     folder = partial_folder(target, token)
     remove_abandoned(target.parent, f".{target.name}.", PARTIAL, but=folder.name)
     folder.mkdir(exist_ok=True)
-    lock = None
     try:
         lock = _lock(folder)
     except (BlockingIOError, FileNotFoundError) as error:
         raise InputError(
             f"{public_name(target)} is being written by another process; wait for its end"
         ) from error
-    except OSError:  # no locks here
-        pass
     try:
         yield folder
     finally:
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
+
+
+def partial_folder(target: Path, token: str) -> Path:
+    """The folder of `lasting_folder`."""
+    return target.with_name(f".{target.name}.{token}{PARTIAL}")
 
 
 _HOLDER = ".process.json"  # in a held folder: whose it is now
@@ -551,15 +534,19 @@ _HOLDER = ".process.json"  # in a held folder: whose it is now
 
 @contextmanager
 def held(location: Location) -> Iterator[None]:
-    """Hold a folder on a local disk, made if need be; raise InputError while another process or caller does.
-
-    The lock ends with its process, however that ends. Object stores have none, nor has every file system.
-    """
+    """Hold a folder on a local disk, made if need be; raise InputError while somebody else does."""
     path, lock = location.path, None
     if path is not None:
-        with suppress(OSError):  # whoever writes there tells what is wrong with the place
+        try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = _lock_of(location, path)
+            lock = _lock(path)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{location} is in use by {_holder_of(path)}; wait until that ends, end it, or choose "
+                f"another place"
+            ) from error
+        except OSError:  # whoever writes there tells what is wrong with the place
+            pass
     if path is None or lock is None:
         yield
         return
@@ -573,26 +560,16 @@ def held(location: Location) -> Iterator[None]:
         with suppress(OSError):  # the folder is not empty, or was removed
             note.unlink(missing_ok=True)
             path.rmdir()
-        os.close(lock)
+        _unlock(lock)
 
 
-def _lock_of(location: Location, path: Path) -> int:
+def _holder_of(path: Path) -> str:
     try:
-        return _lock(path)
-    except BlockingIOError as error:
-        who = "another process"
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            holder = json.loads((path / _HOLDER).read_text())
-            age = human_seconds(max(0.0, time.time() - holder["began"]))
-            who = f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
-        raise InputError(
-            f"{location} is in use by {who}; wait until that ends, end it, or choose another place"
-        ) from error
-
-
-def partial_folder(target: Path, token: str) -> Path:
-    """The folder of `lasting_folder`."""
-    return target.with_name(f".{target.name}.{token}{PARTIAL}")
+        holder = json.loads((path / _HOLDER).read_text())
+        age = human_seconds(max(0.0, time.time() - holder["began"]))
+        return f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
+    except (OSError, ValueError, TypeError, KeyError):  # it writes its note only after it has the lock
+        return "another process"
 
 
 def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | None = None) -> None:
@@ -603,17 +580,16 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | Non
     except PermissionError:  # the folder can be written but not listed
         return
     for folder in (parent / found for found in names if name.fullmatch(found) and found != but):
-        try:
+        lock = None
+        with suppress(OSError):
             lock = _lock(folder)
-        except OSError:
-            continue
-        if os.fstat(lock).st_uid == os.geteuid():
+        if lock is not None and os.fstat(lock).st_uid == os.geteuid():
             # Under another name: if this process is killed here, nobody takes the rest for the whole.
             removed = folder
             with suppress(OSError):
                 removed = folder.rename(parent / f"{prefix}{secrets.token_hex(4)}{suffix}")
             shutil.rmtree(removed, ignore_errors=True)
-        os.close(lock)
+        _unlock(lock)
 
 
 def remove_folder(folder: Path) -> None:
@@ -624,30 +600,27 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[Path, int | None]:
-    while True:
-        folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
-        folder.mkdir(mode)
-        try:
-            lock = _lock(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # before it was locked, another process saw it as abandoned and removes it
-        except OSError:  # no locks here
-            return folder, None
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
+def _lock(folder: str | Path) -> int | None:
+    """Lock a folder, and return its file descriptor; None where there are no locks.
 
-
-def _lock(folder: str | Path) -> int:
-    """Lock a folder and return its file descriptor; an OSError says why it cannot be locked."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    Raises BlockingIOError if another process has it, and FileNotFoundError if it is gone.
+    """
+    handle = None
     try:
+        # A symbolic link of such a name is somebody else's.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
+        return handle
+    except OSError as error:
+        _unlock(handle)
+        if isinstance(error, BlockingIOError | FileNotFoundError):
+            raise
+        return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 # Errors of file systems as clear messages.
@@ -659,15 +632,13 @@ def storage_errors(
     error_type: type[DistrffError] = InputError,
     remedy: str = "check the path and the storage options",
 ) -> Iterator[None]:
-    """Turn the exceptions of a file system into errors of one line that begins with `what`.
-
-    For calls of the file system only: the packages behind fsspec raise their own exceptions (no credentials,
-    no such host), which have no common base class.
-    """
+    """Turn the exceptions of a file system into errors of one line that begins with `what`."""
     try:
         yield
     except error_type:
         raise
+    # The packages behind fsspec raise their own exceptions (no credentials, no such host), which have no
+    # common base class: so only calls of the file system belong into the block.
     except Exception as error:
         raise error_type(f"{what} ({one_line(error)}){access_remedy(error) or f'; {remedy}'}") from error
 
@@ -694,11 +665,9 @@ _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectory
 
 
 def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) -> T:
-    """Read, and repeat it after an error that may pass, such as a lost connection.
-
-    Errors of the types in `lasting` do not pass. A segment is summed again after an error that may, but a
-    store that fails one request in ten would hardly ever let a segment of many requests through.
-    """
+    """Read, and repeat it after an error that may pass; those of the types in `lasting` do not."""
+    # A segment is summed again after an error that may pass, but a store that fails one request in ten
+    # would hardly ever let a segment of many requests through.
     for wait in _WAITS:
         try:
             return read()
@@ -735,10 +704,8 @@ class _Patient:
 
 
 def retryable(error: Exception) -> Exception:
-    """The error of a read, as an OSError, which is retried, if it may be a lost connection.
-
-    The packages of object stores raise their own exceptions for these. Python's own are returned unchanged.
-    """
+    """The error of a read, as an OSError, which is retried, if it may be a lost connection."""
+    # The packages of object stores raise their own exceptions for these; Python's own say what they are.
     if isinstance(error, OSError) or type(error).__module__ == "builtins":
         return error
     return OSError(errno.EIO, one_line(error))
@@ -835,6 +802,7 @@ def read_group(
             )
         fs, path = location.file_system()
         arrays, described = {}, {}
+        # What the header says is checked before anything is allocated by it: it may be forged.
         for name, checksum in (header.get("checksums") or {}).items():
             what = f"{location}: array {in_one_line(name)!r}"
             if re.fullmatch(r"\w{1,200}", name) is None:  # a path would lead out of the group
@@ -847,10 +815,7 @@ def read_group(
 
 @contextmanager
 def contents_of(url: Url, kind: str) -> Iterator[None]:
-    """Turn whatever is raised for the arrays and metadata of a group into a ModelFileError of one line.
-
-    Values of a wrong type, which a forged file may hold, may raise anything.
-    """
+    """Turn whatever is raised for the arrays and metadata of a group into a ModelFileError of one line."""
     name = public_name(url)
     try:
         yield
@@ -858,7 +823,7 @@ def contents_of(url: Url, kind: str) -> Iterator[None]:
         raise ModelFileError(f"{name}: {in_one_line(error)}") from error
     except KeyError as error:
         raise ModelFileError(f"{name} lacks {in_one_line(error)}; save the {kind} again") from error
-    except Exception as error:
+    except Exception as error:  # values of a wrong type, which a forged file may hold, may raise anything
         detail = f"{type(error).__name__}: {in_one_line(error)}"
         raise ModelFileError(f"{name} is no {kind} ({detail}); save it again") from error
 
@@ -944,3 +909,9 @@ def package_version() -> str:
         return version("distrff")
     except PackageNotFoundError:  # run from a source folder that was never installed
         return "unknown"
+
+
+def saving_buffer_bytes(checkpoint: Any) -> int:
+    """The most that a thread holds beside a sum while it moves its file, at a path, URL or location."""
+    # A local file is written from the sum itself, and read into it.
+    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES

@@ -33,13 +33,13 @@ from distrff.io.arrays import (
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     TileReader,
     cuts,
     dataset_of,
-    lazy_blocks,
     native,
 )
 from distrff.io.storage import SPAN_BYTES, Location, one_line
@@ -58,7 +58,7 @@ from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
 
 if TYPE_CHECKING:  # see arrays
-    import dask.array as da
+    pass
 
 
 BATCH_ROWS = 2**16  # rows of a piece in a conversion
@@ -93,12 +93,11 @@ class Piece(NamedTuple):
 
     @property
     def position(self) -> int:
-        """The number of rows up to its end."""
+        """Rows up to its end."""
         return self.start + self.batch.num_rows
 
     @property
     def mark(self) -> int:
-        """By which `pieces` goes on after it."""
         return self.position
 
 
@@ -138,10 +137,7 @@ class RawSource(ABC):
         return self
 
     def completed(self, options: TableOptions) -> TableOptions:
-        """The options with kinds by the names of columns, and with the target that the format itself defines.
-
-        Columns are read as of the kinds that the user gave them.
-        """
+        """The options with kinds by the names of columns, and the target that the format itself defines."""
         return replace(options, types=declared_kinds(self, options) or None)
 
     def prepare(self, choice: ColumnSelection) -> None:  # noqa: B027
@@ -190,10 +186,7 @@ class Table(RawSource):
         """Raise InputError if these columns are not the same in all parts."""
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """The table with the rows of these columns, if it has no rows before columns are chosen.
-
-        Where that takes a pass, it also looks for categories that the steps lack; see `unseen`.
-        """
+        """The table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
 
     def head(self, names: Sequence[str]) -> Table | None:
@@ -240,17 +233,15 @@ class Columns(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array after the rows."""
         return () if self.is_1d else (len(self.labels),)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
         return self.dtype.itemsize * len(self.labels)
 
 
-class Encoding(ABC):
-    """How batches become arrays; not a dataclass, so that dask does not walk its fields."""
+class Encoding(ABC):  # no dataclass: dask would walk its fields in each task
+    """How batches become arrays."""
 
     columns: dict[str, Columns]  # of X, y and sample_weight
     names: tuple[str, ...]  # columns of the table that are read
@@ -274,8 +265,6 @@ class Encoding(ABC):
 
 
 class StepsEncoding(Encoding):
-    """Encoding by the steps of a model."""
-
     def __init__(self, table: Table, steps: TableSteps) -> None:
         steps.check_names(table.kinds, table.name)
         self.steps, self.names, self.drops_rows = steps, steps.raw_names, bool(steps.required)
@@ -287,7 +276,7 @@ class StepsEncoding(Encoding):
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """The arrays that the steps make from a batch."""
+        # All columns of X decide which rows are kept, also where only y is wanted.
         raw = raw_columns(batch, self.names)
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
@@ -304,7 +293,6 @@ class TableRows(Rows):
     encoding: Encoding = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """The one run of spans of all fields."""
         return [self._spans()]
 
     def _spans(self) -> Iterator[Span]:
@@ -327,7 +315,7 @@ class TableRows(Rows):
                 given.clear()
 
     def _encoded(self, part: TablePart, first: int, last: int | None) -> Iterator[list[Span]]:
-        """Yield the spans of a part, each in a list, which the caller empties to release the span."""
+        """Spans of a part, each in a list, which the caller empties to release the span."""
         at = part.start + first
         for batch in part.batches(self.encoding.names, self.encoding.batch_rows, first, last):
             yield [self.encoding.span(batch, at)]
@@ -336,12 +324,12 @@ class TableRows(Rows):
 
 
 def _rows_of(values: Any, begin: int, end: int) -> Any:
-    """Rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
     part = values[begin:end]
+    # A view keeps all of the batch, so of the lesser part of it a copy is made.
     return part.copy() if 2 * (end - begin) < values.shape[0] else part
 
 
-class TableReader:
+class TableReader(Reader):
     """Reads rows of a table; `kept` is the number of rows that are kept of each part, by default all."""
 
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
@@ -349,53 +337,49 @@ class TableReader:
         self.table, self.encoding = table, encoding
         self._parts = [part for part, n in zip(table.parts, kept, strict=True) if n]
         self._bounds = np.cumsum([0, *(n for n in kept if n)])
+        self.fields, self.are_delayed = encoding.columns, table.is_delayed
 
     @property
     def n_rows(self) -> int:
         return int(self._bounds[-1])
 
+    def form(self, field: str) -> Form:
+        columns = self.encoding.columns[field]
+        return Form((self.n_rows, *columns.shape), columns.dtype)
+
     @property
     def chunk_rows(self) -> int:
-        """Rows that are decoded at once."""
-        largest = int(np.diff(self._bounds).max())
+        largest = int(np.diff(self._bounds).max())  # decoded at once
         # A partition of a dask DataFrame is whole in the task.
         return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
-        """The rows [start, stop)."""
         first = int(np.searchsorted(self._bounds, start, side="right")) - 1
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         skipped = start - int(self._bounds[first])
         parts = self.table.joined(self._parts[first:last])
         return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
-    def lazy(self, field: str) -> da.Array:
-        """One field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
+    def row_chunks(self, field: str) -> Sequence[int]:
+        # Small parts are joined, alike for all fields, since X and y go together block by block.
         limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
-        for start, stop in pairwise(self._bounds.tolist()):
-            if row_chunks and row_chunks[-1] + stop - start <= limit:
-                row_chunks[-1] += stop - start
+        for n in np.diff(self._bounds).tolist():
+            if row_chunks and row_chunks[-1] + n <= limit:
+                row_chunks[-1] += n
             else:
-                row_chunks.append(stop - start)
-        columns = self.encoding.columns[field]
-        dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
-        are_delayed = self.table.is_delayed
-        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype, are_delayed=are_delayed)
+                row_chunks.append(n)
+        return row_chunks
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """The dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
-    fields = {
-        name: Field((reader.n_rows, *columns.shape), columns.dtype, columns.labels)
-        for name, columns in encoding.columns.items()
-    }
     held_bytes, whole_rows = table.held(encoding.names, reader.chunk_rows, together=encoding.drops_rows)
     return dataset_of(
         reader,
-        fields,
         table.name,
+        {field: columns.labels for field, columns in encoding.columns.items()},
         row_bytes=encoding.row_bytes,
         chunk_rows=reader.chunk_rows,
         held_bytes=held_bytes,
@@ -506,21 +490,17 @@ Source = TypeVar("Source", bound=RawSource)
 
 
 def with_row_numbers(table: Source, options: TableOptions) -> Source:
-    """The table with the columns that only number its rows among its `row_labels`.
-
-    A column has to be called like an index as well: one that counts under another name, such as the days or
-    the steps of a series in their order, is a feature. An index that pandas wrote to text has no name there;
-    it numbers the rows even where some were left out, or shuffled, so its values only have to differ. The
-    first batch is looked at: each file of a folder may count anew.
-    """
+    """The table with the columns that only number its rows among its `row_labels`."""
     if options.keep_index:
         return table.with_row_labels(frozenset())
+    # A column has to be called like an index as well: one that counts under another name, such as the days
+    # or the steps of a series in their order, is a feature. An index that pandas wrote to text has no name.
     first = next(iter(table.kinds), None)
     names = [name for name in table.kinds if _INDEX.fullmatch(name) or name == first == "Unnamed: 0"]
     names = [name for name in names if name not in table.row_labels]
     if not names:
         return table
-    head = table.head(names)
+    head = table.head(names)  # of the first batch alone: each file of a folder may count anew
     piece = None if head is None else next(iter(head.pieces(names)), None)
     raw = {} if head is None or piece is None else head.raw(piece, names)
     found = {name for name, column in raw.items() if _numbers_rows(column, is_index=name == "Unnamed: 0")}
@@ -531,7 +511,7 @@ def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
     values = column.values
     if column.kind != "number" or values.ndim > 1 or values.dtype.kind == "b" or column.missing() is not None:
         return False
-    if is_index:
+    if is_index:  # it numbers the rows even where some were left out, or shuffled
         return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
     return len(values) > 1 and bool((np.diff(values.astype(np.float64)) == 1).all())
 
@@ -596,7 +576,7 @@ def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
 
 @dataclass(frozen=True)
 class ProfileReduction(Reduction):
-    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
+    """The profile of some columns, of the kinds that are declared."""
 
     names: tuple[str, ...]
     batch_rows: int
@@ -631,7 +611,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True)
 class MatchReduction(Reduction):
-    """Reduction to how rows fit the steps: if `required` columns are filled, which categories are new."""
+    """Whether `required` columns are filled, and which categories are new."""
 
     steps: TableSteps
     required: tuple[str, ...]
@@ -676,14 +656,14 @@ def match_of(
 ) -> tuple[tuple[int, ...] | None, Mapping[str, Unseen]]:
     """The complete rows of each part, None where all are, and the categories that the steps lack.
 
-    After one pass over the columns that this takes, if any; `are_own` says that the steps were made of these
-    rows. Rows in memory are looked through in this process, which also encodes them.
+    `are_own` says that the steps were made of these rows.
     """
     of_categories = () if are_own or table.unseen is not None else steps.names_of_unseen
     if not required and not of_categories:
         return None, table.unseen or {}
     reduction = MatchReduction(steps, required, of_categories, _batch_rows(table))
     segments = raw_segments(table.parts)
+    # Rows in memory are looked through in this process, which also encodes them.
     if table.is_stored or table.is_delayed:
         label = "complete rows" if required else "unseen categories"
         found = run.total(label, segments, reduction)
@@ -730,7 +710,6 @@ def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
 
 @contextmanager
 def _readable(what: str) -> Iterator[None]:
-    """Turn Arrow's exceptions about values into an `InputError`."""
     try:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -751,7 +730,6 @@ class FramePart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time."""
         positions = {str(name): j for j, name in enumerate(self.frame.columns)}
         last = len(self.frame) if last is None else last
         for at in range(first, last, n_rows):
@@ -769,10 +747,7 @@ class FrameTable(Table):
     is_paired: bool = False  # whether `paired` has seen the frame
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """Some columns; the partitions of a dask DataFrame are computed once to count their rows.
-
-        The same pass looks for categories that the steps lack.
-        """
+        # One pass counts the rows of a dask frame and looks for categories that the steps lack.
         by_name = {str(column): column for column in self.frame.columns}
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         persisted_bytes, unseen = 0, None
@@ -799,14 +774,10 @@ class FrameTable(Table):
         )
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """The first rows of some columns, of a dask DataFrame its first partition.
-
-        A shuffled one has no first rows, and would be computed as a whole for them.
-        """
         first = self.frame[[column for column in self.frame.columns if str(column) in names]]
         if dask.is_dask_collection(first):
             if not has_own_order(first):
-                return None
+                return None  # a shuffled frame has no first rows, and would be computed as a whole for them
             first = first.partitions[0].compute()
         return frame_table(first).loaded(names)
 
@@ -868,7 +839,6 @@ class ArraysPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; rows of several dimensions become lists."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):
@@ -961,7 +931,6 @@ class ZarrPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; rows of several dimensions become lists."""
         begin, end = self.start + first, self.stop if last is None else self.start + last
         arrays = {self.places[name][0] for name in names}
         readers = {array: TileReader(self.reader.spans(array, begin, end), end - begin) for array in arrays}
@@ -982,7 +951,7 @@ class ZarrTable(Table):
     reader: Any = None
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """The bytes of the decoded chunks beside a batch; all rows are read in batches."""
+        # All rows are read in batches, beside the decoded chunks.
         spans = sum(self.reader.held_rows(a) * self.reader.row_bytes(a) for a in self.reader.arrays)
         return self.reader.held_bytes(0) + spans, 0
 

@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,16 +26,17 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.dataset import (
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     check_fields,
     check_target_shape,
     cuts,
     dataset_of,
-    lazy_blocks,
     native,
     read_ahead,
+    read_type,
     sparse_share,
 )
 from distrff.io.storage import (
@@ -79,16 +80,11 @@ class ZarrRows(Rows):
     reader: ZarrReader = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """The spans of each field."""
         return (self.reader.spans(name, self.start, self.stop) for name in self.fields)
 
 
-class ZarrReader:
-    """Reads rows of Zarr arrays, decoded by their CF attributes; an array pickles to 1.5 kB.
-
-    From an object store spans are small and the next few are read ahead, so that a task waits for the
-    first one only. On a local disk that would not help: decoding a span is work for the same core.
-    """
+class ZarrReader(Reader):
+    """Reads rows of Zarr arrays, decoded by their CF attributes; an array pickles to 1.5 kB."""
 
     columns: list[int] | None = None  # chosen ones of X
     column_share = 1.0  # see `Dataset`
@@ -101,21 +97,20 @@ class ZarrReader:
         self._is_remote = not all(map(_is_on_disk, arrays.values()))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
-        """The rows [start, stop)."""
         return ZarrRows(start, stop, tuple(f for f in fields if f in self.fields), self)
 
-    def form(self, field: str) -> Field:
-        """The shape and type of one field, with all columns."""
-        return Field(self.arrays[field].shape, self.decoded_dtype(field))
+    def form(self, field: str) -> Form:
+        return self._chosen(field, self.arrays[field].shape, self.decoded_dtype(field))
 
-    def lazy(self, field: str) -> da.Array:
-        """One array in blocks of its shards, or of its chunks if it has no shards."""
-        z = self.arrays[field]
+    def _chosen(self, field: str, shape: tuple[int, ...], dtype: np.dtype) -> Form:
+        if field == "X" and self.columns is not None:
+            shape = (shape[0], len(self.columns))
+        return Form(shape, dtype)
+
+    def row_chunks(self, field: str) -> Sequence[int]:
         # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
-        step = (z.shards or z.chunks)[0]
-        row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
-        columns = (len(self.columns),) if field == "X" and self.columns is not None else z.shape[1:]
-        return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
+        z = self.arrays[field]
+        return [b - a for a, b in cuts(0, z.shape[0], _stored_chunks(z)[0])]
 
     def _check_found(self, field: str) -> None:
         """Raise if this process does not find the array: Zarr would read missing chunks as zeros."""
@@ -136,16 +131,13 @@ class ZarrReader:
         )
 
     def dtype(self, field: str) -> np.dtype:
-        """The type of the tiles of one field."""
-        return np.dtype(np.float64) if field == "sample_weight" else self.decoded_dtype(field)
+        return read_type(field, self.decoded_dtype(field))
 
     def decoded_dtype(self, field: str) -> np.dtype:
-        """The type of the decoded values of one field."""
         coding = self.codings.get(field)
         return native(self.arrays[field].dtype) if coding is None else coding.dtype
 
     def row_bytes(self, field: str) -> int:
-        """The decoded bytes of a row."""
         return self._growth(field) * row_bytes(self.arrays[field])
 
     def _growth(self, field: str) -> int:
@@ -161,6 +153,8 @@ class ZarrReader:
 
     def _steps(self, field: str) -> tuple[int, int]:
         """The rows of a span, and how many spans to read ahead: together a span of local storage."""
+        # From an object store spans are small and the next few are read ahead, so that a task waits for the
+        # first one only. On a local disk that would not help: decoding a span is work for the same core.
         z, growth = self.arrays[field], self._growth(field)
         if not self._is_remote:
             return span_rows(z, SPAN_BYTES // growth), 0
@@ -173,11 +167,9 @@ class ZarrReader:
         return step * (1 + n_ahead)
 
     def held_bytes(self, n_rows: int) -> int:
-        """The bytes that decoding holds beside two spans of `n_rows` rows.
-
-        These are the rows of a chunk beyond the span, decoded and as stored. Chunks count with their whole
-        shape, since Zarr pads those at the edge of an array.
-        """
+        """The bytes that decoding holds beside two spans of `n_rows` rows."""
+        # The rows of a chunk beyond the span, decoded and as stored. Chunks count with their whole shape,
+        # since Zarr pads those at the edge of an array.
         return 2 * sum(max(0, _chunk_bytes(z) - n_rows * row_bytes(z)) for z in self.arrays.values())
 
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
@@ -278,7 +270,6 @@ def _chunk_bytes(z: Any) -> int:
 
 
 def row_bytes(z: Any) -> int:
-    """The decoded bytes of a row of an array."""
     return z.dtype.itemsize * math.prod(z.shape[1:])
 
 
@@ -326,20 +317,16 @@ def open_zarr(
             reader: ZarrReader = CsrReader(parts | arrays, source, tuple(map(int, X.attrs["shape"])))
         else:
             reader = ZarrReader(arrays, source)
-    fields = {name: reader.form(name) for name in reader.fields}
-    check_fields(fields)  # the next lines take X as a matrix
-    n_rows, n_columns = fields["X"].shape
+    check_fields({name: reader.form(name) for name in reader.fields})  # the next lines take X as a matrix
+    n_rows, n_columns = reader.form("X").shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     reader.columns = chosen
-    n_chosen = n_columns if chosen is None else len(chosen)
-    fields["X"] = Field((n_rows, n_chosen), fields["X"].dtype, column_names)
-    if "y" in fields and len(fields["y"].shape) == 1:
-        fields["y"] = fields["y"]._replace(names=(names["y"],))
+    is_1d = "y" in reader.fields and len(reader.form("y").shape) == 1
     chunk_rows = min(n_rows, reader.held_rows("X"))
     return dataset_of(
         reader,
-        fields,
         source,
+        {"X": column_names, "y": (names["y"],) if is_1d else None},
         steps=_steps(group, n_columns, chosen, source),
         row_bytes=sum(map(reader.row_bytes, reader.fields)),
         chunk_rows=chunk_rows,
@@ -525,8 +512,10 @@ class CsrReader(ZarrReader):
         self._entries_bytes = row_entries * (arrays["data"].dtype.itemsize + arrays["indices"].dtype.itemsize)
         self.column_share = sparse_share(row_entries, max(1, shape[1]))
 
-    def form(self, field: str) -> Field:
-        return Field(self._shape, self.decoded_dtype("data")) if field == "X" else super().form(field)
+    def form(self, field: str) -> Form:
+        if field != "X":
+            return super().form(field)
+        return self._chosen(field, self._shape, self.decoded_dtype("data"))
 
     def row_bytes(self, field: str) -> int:
         return int(self._entries_bytes) + 8 if field == "X" else super().row_bytes(field)
@@ -537,25 +526,25 @@ class CsrReader(ZarrReader):
         )
 
     def held_bytes(self, n_rows: int) -> int:
-        """The bytes of whole chunks: rows do not say how many entries a span has."""
-        return super().held_bytes(0)
+        return super().held_bytes(0)  # whole chunks: rows do not say how many entries a span has
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        if field != "X":
+            return super().row_chunks(field)
+        return [b - a for a, b in cuts(0, self._shape[0], _INDPTR_ROWS)]
 
     def lazy(self, field: str) -> da.Array:
-        """One field; X in blocks of 65,536 rows, which are CSR matrices."""
+        A = super().lazy(field)
         if field != "X":
-            return super().lazy(field)
-        n_rows, n_columns = self._shape
-        row_chunks = tuple(b - a for a, b in cuts(0, n_rows, _INDPTR_ROWS))
-        n_columns = n_columns if self.columns is None else len(self.columns)
-        dtype = self.dtype("data")
-        blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
-        return blocks.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=dtype))
+            return A
+        return A.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=A.dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
         """The decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
         return self._matrices(start, stop) if field == "X" else super().spans(field, start, stop)
 
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:
+        # Spans by entries, not by rows: a row may have any number of them.
         for a, b in cuts(start, stop, _INDPTR_ROWS):
             indptr = self._entries("indptr", a, b + 1)
             if (np.diff(indptr) < 0).any():
@@ -573,6 +562,7 @@ class CsrReader(ZarrReader):
         begin, end = int(indptr[0]), int(indptr[-1])
         data, indices = (self._entries(name, begin, end) for name in ("data", "indices"))
         n_columns = self._shape[1]
+        # SciPy would read beyond its arrays.
         if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
             raise InputError(
                 f"rows {row} to {row + len(indptr) - 2}: indices beyond the {n_columns} columns of the "
@@ -608,31 +598,19 @@ _FARTHEST = 2.0**62  # ticks, which leaves room for an epoch
 
 @dataclass(frozen=True)
 class Coding:
-    """How the stored values of an array become values of `dtype`.
+    """How the stored values of an array, by its CF attributes, become values of `dtype`.
 
-    Parameters
-    ----------
-    name : str
-        Of the array, for messages.
-    stored : dtype
-        The type of stored values; integers may be signed although their bytes say that they are not.
-    missing : tuple
-        Stored values that stand for a missing one.
-    scale, offset : number or None
-        Of packed numbers.
-    unit : int
-        Ticks of a stored 1, for times and durations: `dtype` says what a tick is.
-    epoch : int
-        Ticks from 1970 to the time 0.
+    `missing` are stored values that stand for a missing one; `scale` and `offset` are of packed numbers. Of
+    times and durations a stored 1 is `unit` ticks, and the time 0 is `epoch` ticks after 1970.
     """
 
     name: str
     dtype: np.dtype
-    stored: np.dtype
+    stored: np.dtype  # integers may be signed although their bytes say that they are not
     missing: tuple[Any, ...] = ()
     scale: Any = None
     offset: Any = None
-    unit: int = 0
+    unit: int = 0  # `dtype` says what a tick is
     epoch: int = 0
 
     def decode(self, values: np.ndarray) -> np.ndarray:
@@ -670,10 +648,7 @@ class Coding:
 
 
 def coding_of(array: Any) -> Coding | None:
-    """The coding that the attributes of a Zarr array tell of; None if they tell of none.
-
-    Raises InputError for attributes that cannot be read, and for calendars of other years than ours.
-    """
+    """The coding that the attributes of a Zarr array tell of; None if they tell of none."""
     attributes = dict(array.attrs)
     if array.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and array.fill_value is not None:
         attributes["_FillValue"] = array.fill_value  # where xarray keeps it in this format
@@ -732,6 +707,8 @@ def _factor(value: Any) -> Any:
 def _clock(name: str, attributes: Mapping[str, Any]) -> tuple[np.dtype, int, int] | None:
     """The dtype of times or durations, the ticks of a unit, and the ticks from 1970 to the time 0."""
     units = attributes.get("units")
+    # Not by xarray, which is no dependency, nor by cftime: the years of other calendars are refused, and
+    # those of the Gregorian one are NumPy's.
     found = re.fullmatch(r"(\w+)( since (-?\d.*))?", units.strip()) if isinstance(units, str) else None
     is_duration = str(attributes.get("dtype")).startswith("timedelta64")
     if found is None or (found[2] is None and not is_duration):

@@ -254,6 +254,7 @@ class Intervals:
         c = checked_coverage(coverage)
         found = np.empty(len(self.sketches))
         for j, sketch in enumerate(self.sketches):
+            # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
             rank = math.ceil((Fraction(sketch.weight) + 1) * c)
             found[j] = sketch.upper_at_rank(rank)
             if rank > sketch.weight:

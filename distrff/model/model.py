@@ -23,7 +23,7 @@ from distrff.preprocessing.coding import (
     Targets,
     coding_parts,
 )
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import Folds, Memberships
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
@@ -143,6 +143,9 @@ class Model:
     @property
     def digest(self) -> str:
         """A hash of everything on which predictions depend; equal for a model and its stored copy."""
+        # Neither report, steps, posterior nor intervals: they change no prediction, and `write_predictions`
+        # goes on
+        # with what an earlier copy of the model wrote.
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -251,6 +254,7 @@ class Model:
         return self._answer(X, "predict", outside=outside)
 
     def _predict(self, X: Any, outside: str) -> np.ndarray:
+        # Labels have no value that says "none", so they are refused whatever `outside` says.
         if outside == "error" or not isinstance(self.targets, NumericTargets):
             self._check_inside(X)
         F = self._decision(X)
@@ -280,6 +284,7 @@ class Model:
         if self.n_outputs == 1:
             return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
         softmax = self.likelihood.get("multi_class") == "softmax"
+        # Normalised in logarithms: of rows far from all classes each p underflows to 0, and 0/0 would be NaN.
         minus_log = -F / loss.clear_margin if softmax else loss.value(F, np.ones_like(F))
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
@@ -375,6 +380,7 @@ class Model:
 
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
+        # Reports and steps may have megabytes, and no task looks at them.
         return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
@@ -427,6 +433,7 @@ class Model:
         of="f" is that of f(X); of="observation" that of a new observation of weight 1,
         √(std² + σ̂²) with the estimate σ̂² of the noise.
         """
+        # Before anything lazy is made: its tasks would raise only when somebody computes them.
         one_of("of", of, STD_OF)
         self.check_has_std()
         return self._answer(X, "std", of=of)
@@ -456,6 +463,7 @@ class Model:
         n_rows = n_rows or max(16, _STRIP_BYTES // (self.specification.row_entries * itemsize))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
+            # Strip by strip, while the rows are in the cache for the map anyway.
             _check_finite(X[rows], start)
             yield rows, self.scaling.apply(X[rows], np.dtype(self.dtype))
 
@@ -463,6 +471,7 @@ class Model:
         if not issparse(X):
             X = np.asarray(X)
             if X.dtype.kind == "O":  # of numbers, which a fit takes as well
+                # Frames of mixed columns come as objects.
                 with suppress(TypeError, ValueError):
                     X = X.astype(np.float64)
         elif self.specification.takes_sparse_rows:
@@ -565,7 +574,7 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | Posterio
 
 @dataclass(frozen=True, eq=False)
 class FoldModels:
-    """The coefficients, on the map of the final model, that were fitted without one of the folds each.
+    """The coefficients, on the map of the final model, of the models that did not see one of the folds each.
 
     Map, widths, scaling and penalty are those of the final model, which all rows chose: only the
     coefficients did not see a fold. Cross-validation of the penalty has the same models.
@@ -575,27 +584,40 @@ class FoldModels:
     coef: np.ndarray  # (n_folds, n_features, n_outputs), in the targets' own units
     intercept: np.ndarray  # (n_folds, n_outputs)
 
-    def decision(self, model: Model, X: Any, start: int) -> np.ndarray:
-        """f(X) of shape (n_rows, n_outputs), each row by the model that left out its fold.
+    def judged(self, model: Model, X: Any, numbers: np.ndarray) -> tuple[Memberships, np.ndarray]:
+        """The folds that judge rows of these numbers, and f(X) by each, of shape (n_pairs, n_outputs).
 
-        X has the rows from `start` on, by which they are assigned to folds. Costs as much as
-        `Model.decision`: each row goes through one model.
+        Costs as much as `Model.decision` of each row for each of its folds.
         """
-        return self.output(model, X, np.arange(start, start + X.shape[0]), "decision")
-
-    def output(self, model: Model, X: Any, rows: np.ndarray, method: str) -> np.ndarray:
-        """Results of a method, such as "predict", for the rows of these numbers, each by its fold's model."""
-        member = self.folds.of_numbers(rows)
-        found: np.ndarray | None = None
+        judges = self.folds.held_out(numbers)
+        F = np.empty((len(judges.numbers), model.n_outputs))
         for fold in range(self.folds.n_folds):
-            own_rows = np.flatnonzero(member == fold)
-            if len(own_rows) or fold == 0:
+            pairs = np.flatnonzero(judges.numbers == fold)
+            if len(pairs):
                 own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-                part = np.asarray(getattr(own, method)(chosen_rows(X, own_rows)))
-                if found is None:
-                    found = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
-                found[own_rows] = part
-        assert found is not None
+                F[pairs] = own.decision(chosen_rows(X, judges.of(fold)))
+        return judges, F
+
+    def output(self, model: Model, X: Any, numbers: np.ndarray, method: str) -> np.ndarray:
+        """Results of a method, such as "predict", for rows of these numbers, by models that did not see them.
+
+        Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
+        InputError.
+        """
+        sets, own_set = self.folds.sets_of_judges(numbers)
+        first = replace(model, coef=self.coef[0], intercept=self.intercept[0])
+        # The answer for no rows has the shape and the dtype of all.
+        none = np.asarray(getattr(first, method)(chosen_rows(X, np.empty(0, np.int64))))
+        found = np.empty((X.shape[0], *none.shape[1:]), none.dtype)
+        for i, judges in enumerate(sets):
+            rows = np.flatnonzero(own_set == i)
+            if not len(judges):
+                found[rows] = _nan_of(found, len(rows))
+                continue
+            # f is linear in the coefficients: their mean has the mean of f.
+            coef, intercept = self.coef[judges].mean(axis=0), self.intercept[judges].mean(axis=0)
+            own = replace(model, coef=coef, intercept=intercept)
+            found[rows] = np.asarray(getattr(own, method)(chosen_rows(X, rows)))
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -609,3 +631,13 @@ class FoldModels:
     def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
         """The models in a task, with the arrays that were sent."""
         return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])
+
+
+def _nan_of(found: np.ndarray, n_rows: int) -> float:
+    """The value of rows that no model left out."""
+    if found.dtype.kind != "f":
+        raise InputError(
+            f"{n_rows} of {len(found)} rows are held out by no fold, and labels have no NaN; take the values "
+            f"of decision_function"
+        )
+    return np.nan

@@ -167,6 +167,7 @@ def _coordinates(name: Any, values: Any) -> np.ndarray:
 def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of chunks of about 10⁶ cells, nearly cubes."""
     chunks = list(shape)
+    # The longest side is halved: values along a coordinate are cheapest where a chunk is nearly a cube.
     while math.prod(chunks) > _CHUNK_CELLS:
         longest = int(np.argmax(chunks))
         chunks[longest] = -(-chunks[longest] // 2)
@@ -176,6 +177,7 @@ def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
 def _check_size(location: Location, shape: Sequence[int], chunks: Sequence[int], n_layers: int) -> None:
     """Raise PlanRefused for more chunks than tasks can be, or more bytes than a local disk has free."""
     n_chunks = math.prod(-(-n // chunk) for n, chunk in zip(shape, chunks, strict=True))
+    # As if nothing compressed, which is about right for smooth fields in double precision.
     n_bytes = 8 * math.prod(shape) * n_layers
     asked = f"a raster of {math.prod(shape):,} cells"
     if n_chunks > _MAX_CHUNKS:
@@ -214,6 +216,8 @@ def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock
 
 def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
     """f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
+    # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points. Other
+    # maps have no values on a grid, and take the cells as rows.
     F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
     if F is None:
         return model.decision(_rows(axes)).reshape(*map(len, axes), model.n_outputs)
@@ -247,12 +251,14 @@ class RasterReduction(Reduction):
         model = self.model.restored(arrays)
         axes = [block.axes[i] for i in self.order]
         F = grid_values(model, axes)
+        # Outside the bounds every output is NaN.
         is_outside = np.isnan(F[..., 0])
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
             of = "f" if self.return_std is True else str(self.return_std)
             std = model.std(_rows(axes), of=of)
             found["std"] = std.reshape(*F.shape[:-1], *std.shape[1:])
+        # The model has its own order of columns, the group that of the grid.
         back = np.argsort(self.order)
         for name in self.layers:
             values = found[name]

@@ -18,9 +18,17 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.fitted import FittedMap
-from distrff.io.arrays import as_dataset, as_frame, block_of, paired, plain_array, targets_of, weights_of
-from distrff.io.dataset import Dataset, check_lengths
-from distrff.io.open import is_table, open_dataset, values_of
+from distrff.io.arrays import (
+    as_dataset,
+    as_frame,
+    block_of,
+    is_table,
+    paired,
+    plain_array,
+    targets_of,
+    weights_of,
+)
+from distrff.io.dataset import Dataset, check_lengths, values_of
 from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
@@ -64,10 +72,14 @@ def answer(model: Any, X: Any, method: str, **options: str) -> Any:
         )
     if issparse(rows._meta):
         _check_sparse(model, "pass X.map_blocks(lambda block: block.toarray())")
+    # A map needs all columns of a row at once.
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
     posterior = model.posterior if method == "std" else None
     light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
+    # A small model travels in the graph once a layer. A large one, or the posterior of D² numbers, is a task
+    # of
+    # its own, or the scheduler would hold and send it with every block (dask-ml 842).
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or posterior is not None:
         light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     return block_by_block(_of_block, rows, light, method, meta=_meta(model, method), **options)
@@ -90,6 +102,7 @@ def _of_block(X: Any, model: Any, method: str, **options: str) -> Any:
 
 def _meta(model: Any, method: str) -> np.ndarray:
     """No row of a method's result, of its shape and dtype."""
+    # Dtypes of labels and features follow from classes and map: one row tells them.
     if method == "transform" or (method == "predict" and not isinstance(model.targets, NumericTargets)):
         return getattr(model, method)(model.specification.example)[:0]
     if method in ("predict_proba", "class_scores"):
@@ -144,10 +157,23 @@ def _encoded(model: FittedModel, table: Any) -> Any:
     if is_dataframe_like(table) and not dask.is_dask_collection(table) and not len(table):
         steps.check_names(table.columns, "the DataFrame")
         return np.empty((0, model.n_columns))  # which open_dataset refuses
-    return values_of(open_dataset(table, steps=steps))
+    return values_of(_opened(table, steps))
 
 
-# Rows with targets, to judge or calibrate a model.
+def _opened(table: Any, steps: TableSteps) -> Dataset:
+    # With the readers of all storages, which rows in arrays come without.
+    from distrff.io.open import open_dataset
+
+    return open_dataset(table, steps=steps)
+
+
+# Rows with targets, to fit, judge or calibrate a model.
+
+
+ROWS_UNKNOWN = (
+    "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
+    "memory or stored ones; give data"
+)
 
 
 def rows_for(
@@ -192,7 +218,8 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
                 f"the table has no column {weight!r}, which held the weights at the fit; add it, or give "
                 f"sample_weight"
             )
-        return open_dataset(X, steps=steps if weight in names else replace(steps, weight=None))
+        return _opened(X, steps if weight in names else replace(steps, weight=None))
+    # As columns of the frame y and weights lose the rows that the steps drop.
     if is_dataframe_like(X) and not dask.is_dask_collection(X):
         given: dict[str, Any] = {}
         if y is not None and target is not None and target.positive is None:
@@ -205,8 +232,8 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
         if given:
             check_lengths({"X": len(X), **{name: len(values) for name, values in given.items()}})
             taken = replace(steps, weight=weight if sample_weight is not None else None)
-            return open_dataset(X.assign(**given), steps=taken)
-    opened = open_dataset(X, steps=steps.for_prediction())
+            return _opened(X.assign(**given), taken)
+    opened = _opened(X, steps.for_prediction())
     rows = as_dataset(values_of(opened), y, sample_weight)
     return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 
@@ -216,6 +243,8 @@ def is_raw(steps: TableSteps | None, X: Any) -> bool:
     if steps is None or not is_table(X):
         return False
     names = _names(X)
+    # With neither all raw nor all encoded columns it counts as raw: the steps then name the column that it
+    # lacks.
     return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
 
 

@@ -181,6 +181,7 @@ class WriteReduction(Reduction):
             model = results.model
             complete = model.complete_rows(block.X)
             n_missing = 0 if complete is None else np.count_nonzero(~complete)
+            # NaN is a missing value there; infinity is an error in any case.
             checked = block.X if complete is None else np.where(np.isnan(block.X), 0, block.X)
             check_block(RowBlock(block.start, checked), "none")
             found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
@@ -242,6 +243,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
         if not place.out.is_csv:  # whose folder goes away, once its files were joined
             marks.remove()
+        # Last: readers refuse what is not marked complete.
         files.finish(header | {"complete": True})
     special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
     if n_outside:
@@ -269,16 +271,19 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
     """Cuts whose tiles are the chunks of arrays of `row_bytes` a row, at most 32 MB each."""
     segment_rows = light_segmentation(n_rows, n_columns).segment_rows
     chunk_rows = max(1, min(n_rows, segment_rows, _CHUNK_BYTES // row_bytes))
+    # Whole chunks: of two tasks with parts of one chunk, the later one would undo the other.
     return Segmentation(n_rows, chunk_rows * max(1, segment_rows // chunk_rows), chunk_rows)
 
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Columns to write, ids first, and a digest of some rows with their ids."""
+    # Some rows stand for all: a pass over all to recognise them would cost as much as to begin anew.
     sampled = run.map(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()], group="read")
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     if results.radius is not None:  # of another coverage, or calibrated anew
         digest.update(repr(results.radius).encode())
+    # One row tells columns, types and labels before the first task, and whether the model has such results.
     examples = replace(results, outside="nan").of(results.model.specification.example)
     columns = []
     for name, dtype in dataset.id_dtypes.items():
@@ -425,6 +430,7 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     dataset = as_dataset(data)
     if columns is None:
         return dataset
+    # Ids are read as targets are, beside an X of no bytes: the readers check their lengths and types.
     placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
     return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
 

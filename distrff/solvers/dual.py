@@ -72,7 +72,7 @@ def ascend_pairs(
     rows: DualRows,
     outputs: list[int],
     C: list[float],
-    held_out: np.ndarray | None,
+    masks: tuple[np.ndarray, np.ndarray] | None,
     alphas: np.ndarray,
     fit_intercept: bool,
     tol: float,
@@ -83,8 +83,8 @@ def ascend_pairs(
     ----------
     outputs, C : lists
         The output and the C of each of m problems.
-    held_out : ndarray of bool of shape (n,), optional
-        Rows that no problem is fitted to.
+    masks : two ndarrays of bool of shape (n,), optional
+        Rows that the problems are fitted to, and rows that they are judged on; by default all and none.
     alphas : ndarray of shape (m, n)
         Within the bounds, and balanced if there is an intercept.
     tol : float
@@ -96,7 +96,7 @@ def ascend_pairs(
     themselves, so that the rounding of the updates is in neither.
     """
     compile_steps()
-    fitted = rows.s if held_out is None else np.where(held_out, 0.0, rows.s)
+    fitted = rows.s if masks is None else np.where(masks[0], rows.s, 0.0)
     Y, upper = np.ascontiguousarray(rows.Y[:, outputs].T), np.multiply.outer(C, fitted)
     alphas = np.clip(alphas, 0, upper)
     diagonal = np.ascontiguousarray(np.diagonal(rows.K))
@@ -113,7 +113,7 @@ def ascend_pairs(
     b = b if fit_intercept else np.zeros(len(Y))
     losses = np.maximum(0, 1 - Y * (F + b[:, None]))
     half_squares = 0.5 * np.einsum("ij,ij->i", W, W)
-    judged = np.zeros_like(rows.s) if held_out is None else np.where(held_out, rows.s, 0.0)
+    judged = np.zeros_like(rows.s) if masks is None else np.where(masks[1], rows.s, 0.0)
     return [
         DualPoint(
             alpha=alphas[i],

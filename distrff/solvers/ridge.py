@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, eig_banded, eigh, eigvalsh_tridiagonal
@@ -574,24 +574,55 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
     return A
 
 
-def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
-    """The Gram of a fold, of shape (p, p), from one part with all folds or a part for each fold.
+class FoldTerms(NamedTuple):
+    """A fold of `distrff.preprocessing.folds.FoldSums`, by coefficients −1, 0 or 1 of its sums.
+
+    `test` are its rows, and `used` the rows that its model is fitted to, or the rows that are left out of it.
+    """
+
+    test: np.ndarray
+    used: np.ndarray
+    is_left_out: bool
+
+    @classmethod
+    def of(cls, train: np.ndarray, test: np.ndarray, total: np.ndarray) -> FoldTerms:
+        """The terms of a fold, by the fewer sums.
+
+        These are fewer matrices, and less cancellation where the training rows are few, as at the beginning
+        of a series. Of a partition what is left out is the fold itself.
+        """
+        left_out = total - train
+        is_left_out = np.count_nonzero(left_out) <= np.count_nonzero(train)
+        return cls(test, left_out if is_left_out else train, bool(is_left_out))
+
+
+def sum_of(parts: list[np.ndarray], number: int) -> np.ndarray:
+    """One Gram of shape (p, p), from one part with all sums or a part for each.
 
     Parts are stacks of matrices, full or packed; a packed one is unpacked into a new array.
     """
-    A = parts[0][fold] if len(parts) == 1 else parts[fold][0]
+    A = parts[0][number] if len(parts) == 1 else parts[number][0]
     return A if A.ndim == 2 else unpack(A)
 
 
-def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
-    """The Gram of all rows, of shape (p, p), summed in the order of the folds; raise if not finite."""
-    n_folds = len(parts[0]) if len(parts) == 1 else len(parts)
-    total = fold_of(parts, 0).copy()
-    for fold in range(1, n_folds):
-        total += fold_of(parts, fold)
-    if not np.isfinite(total).all():
+def combined(parts: list[np.ndarray], coefs: np.ndarray) -> np.ndarray:
+    """Σ coefs_j·A_j in the order of the sums; a single sum is not copied, and not to be written to."""
+    added, subtracted = np.flatnonzero(coefs > 0).tolist(), np.flatnonzero(coefs < 0).tolist()
+    if not added:  # no rows
+        return np.zeros_like(sum_of(parts, 0))
+    found = sum_of(parts, added[0])
+    for i, number in enumerate([*added[1:], *subtracted]):
+        change = np.add if number in added else np.subtract
+        found = change(found, sum_of(parts, number), out=found if i else None)
+    return found
+
+
+def total_gram(parts: list[np.ndarray], total: np.ndarray, problem: GramProblem) -> np.ndarray:
+    """The Gram of all rows, of shape (p, p), by the coefficients of its sums; raise if not finite."""
+    A = combined(parts, total)
+    if not np.isfinite(A).all():
         raise InputError(NOT_FINITE)
-    return problem.with_offset(total)
+    return problem.with_offset(A)
 
 
 def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
@@ -606,18 +637,18 @@ def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
 def fold_errors(
     total: np.ndarray,
     parts: list[np.ndarray],
-    fold: int,
+    fold: FoldTerms,
     grids: list[np.ndarray],
     problem: GramProblem,
     bases: list[slice] | None = None,
     with_solutions: bool = False,
 ) -> FoldErrors:
-    """One fold's errors under the models fitted to all other rows, and these if they are wanted.
+    """One fold's errors under the models that did not see it, and these if they are wanted.
 
     Parameters
     ----------
     parts : list of ndarray
-        As in `fold_of`.
+        As in `sum_of`.
     grids : list of ndarray of shape (m,)
         The alphas for each size of the problem; none leaves the size out.
     bases : list of slice, optional
@@ -625,10 +656,14 @@ def fold_errors(
 
     Notes
     -----
-    About 4/3·D³ flops a size. Memory beside the inputs: two D × D arrays, the complement, which is freed
-    first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
+    About 4/3·D³ flops a size. Memory beside the inputs: two D × D arrays, the Gram of the training rows,
+    which is freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
     """
-    held_out = problem.with_offset(fold_of(parts, fold))
+    held_out = problem.with_offset(combined(parts, fold.test))
+    used = held_out
+    if not np.array_equal(fold.used, fold.test):
+        used = problem.with_offset(combined(parts, fold.used))
+    grams = FoldGrams(total if fold.is_left_out else None, used, held_out)
     found = FoldErrors([], problem.weight(held_out), {})
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         if not len(grid):
@@ -636,13 +671,34 @@ def fold_errors(
             continue
         base = None if bases is None else bases[i]
         kept = found.solutions if with_solutions and size == problem.sizes[-1] else None
-        found.errors.append(errors_on_fold(total, held_out, size, grid, problem, base, kept))
+        found.errors.append(errors_on_fold(grams, size, grid, problem, base, kept))
     return found
 
 
+class FoldGrams(NamedTuple):
+    """The Grams of a fold and of its training rows: `used`, or the `total` less that.
+
+    Of a partition `used` and `held_out` are one matrix.
+    """
+
+    total: np.ndarray | None
+    used: np.ndarray
+    held_out: np.ndarray
+
+    def leading(self, size: int, n_targets: int) -> FoldGrams:
+        """The Grams of the leading `size` features."""
+        used = held_out = leading(self.held_out, size, n_targets)
+        if self.used is not self.held_out:
+            used = leading(self.used, size, n_targets)
+        return FoldGrams(None if self.total is None else leading(self.total, size, n_targets), used, held_out)
+
+    def training(self) -> np.ndarray:
+        """The Gram of the training rows."""
+        return self.used if self.total is None else self.total - self.used
+
+
 def errors_on_fold(
-    total: np.ndarray,
-    held_out: np.ndarray,
+    grams: FoldGrams,
     size: int,
     grid: np.ndarray,
     problem: GramProblem,
@@ -653,10 +709,9 @@ def errors_on_fold(
     scale = problem.feature_scale(size)
     # A smaller size neither copies nor multiplies the features that it leaves out. The Gram of few rows may
     # have fewer features than the size: they are rotated, and stand for all of it.
-    n_features = min(size, len(total) - 1 - problem.n_targets)
-    of_all, of_fold = (leading(A, n_features, problem.n_targets) for A in (total, held_out))
+    grams = grams.leading(min(size, len(grams.used) - 1 - problem.n_targets), problem.n_targets)
     system = ridge_system(
-        of_all - of_fold, problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
+        grams.training(), problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
     )
     path = path_ridge(system.G)
 
@@ -665,14 +720,14 @@ def errors_on_fold(
         intercept = system.intercept(coef)
         if solutions is not None:
             solutions.update(zip(alphas.tolist(), zip(coef, intercept, strict=True), strict=True))
-        return held_out_error(of_fold, coef, intercept, feature_scale=scale)
+        return held_out_error(grams.held_out, coef, intercept, feature_scale=scale)
 
     return path_errors(errors_at, grid, base)
 
 
-def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
+def fold_weight(parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem) -> float:
     """Σs of a fold."""
-    return problem.weight(fold_of(parts, fold))
+    return problem.weight(combined(parts, fold.test))
 
 
 def gcv_errors(
@@ -714,16 +769,28 @@ def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> R
 
 
 def solution_without(
-    total: np.ndarray, parts: list[np.ndarray], fold: int | None, alpha: np.ndarray, problem: GramProblem
+    total: np.ndarray,
+    parts: list[np.ndarray],
+    fold: FoldTerms | None,
+    alpha: np.ndarray,
+    problem: GramProblem,
 ) -> RidgeSolution:
-    """The model of all rows but those of a fold; None leaves out none.
+    """The model of a fold's training rows; None stands for all rows.
 
-    `parts` are as in `fold_of`. D³/3 flops, and memory for two D × D arrays beside the inputs.
+    `parts` are as in `sum_of`. D³/3 flops, and memory for two D × D arrays beside the inputs.
     """
     if fold is None:
         return solution_of(total, alpha, problem)
-    # No name keeps the fold or the complement alive: each would be another D × D array beside the factor.
-    return _solution(problem.system(total - problem.with_offset(fold_of(parts, fold))), alpha)
+    # No name keeps the Grams of used and training rows alive: each would be another D × D array beside the
+    # factor.
+    return _solution(problem.system(_training(total, parts, fold, problem)), alpha)
+
+
+def _training(
+    total: np.ndarray, parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem
+) -> np.ndarray:
+    used = problem.with_offset(combined(parts, fold.used))
+    return total - used if fold.is_left_out else used
 
 
 def _solution(system: RidgeSystem, alpha: np.ndarray) -> RidgeSolution:
@@ -771,10 +838,10 @@ class Rotation:
         return C
 
 
-def fold_grams(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, n_folds: int) -> np.ndarray:
-    """The packed Grams of the folds of rows in memory, (n_folds, p(p + 1)/2)."""
+def row_grams(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, sums: list[np.ndarray]) -> np.ndarray:
+    """The packed Grams of some rows in memory each, (n_sums, p(p + 1)/2)."""
     T = np.hstack([Z, np.ones((len(Z), 1)), Y]) * np.sqrt(s)[:, None]
-    return np.concatenate([pack((T[rows].T @ T[rows])[None]) for rows in fold == np.arange(n_folds)[:, None]])
+    return np.concatenate([pack((T[rows].T @ T[rows])[None]) for rows in sums])
 
 
 # The choice of alpha: the grid, its noise floor, and the alpha of smallest error.

@@ -12,25 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import finufft
 import numpy as np
 import zarr
-from distributed import Client
 
 import distrff as drf
 from distrff.engine.tasks import resident_bytes
 from distrff.kernels.stationary import Gaussian
-from tests.benchmarks.measuring import N_WORKERS, alternate, peaks_above, workers
+from tests.benchmarks.measuring import alternate, peaks_above, workers
 
 _TERRAIN = "srtm_terrain.parquet"
 _CHUNK_ROWS = 2**20
-_EPS = 1e-10
 
 
 def terrain(scale: float) -> Iterator[dict[str, Any]]:
-    """Yield accuracy and time beside 2048 random features, and the sums beside plain transforms of all rows.
-
-    Sums are those of a given kernel and alpha, and those of five folds.
+    """Yield accuracy and time beside 2048 random features.
 
     A tenth of the rows is held out by a hash; the rest is fitted on two workers, with everything chosen.
     """
@@ -66,53 +61,11 @@ def terrain(scale: float) -> Iterator[dict[str, Any]]:
             **times,
             "phases": dict(model.report_["phases"]),
         }
-        given = drf.KernelRidge(
-            drf.EquispacedFourierFeatures(model.features_.kernel_), alpha=model.alpha_, tol=0.5
-        )
-        given.fit(drf.open_dataset(rows))
-        for fitted, n_folds in ((given, 1), (model, 5)):
-            lattice = fitted._grams.features.lattice_
-            sums = dict(fitted.report_["phases"])["sums"]
-            plain = max(_plain_transforms(client, rows, lattice))
-            yield {
-                "sums_ratio": plain / sums,
-                "asked": 0.7,
-                "seconds": sums,
-                "plain_seconds": plain,
-                "modes": lattice.modes,
-                "folds": n_folds,
-            }
 
 
 def _warm() -> None:
     """Import what a fit uses."""
     import distrff.estimators.ridge  # noqa: F401
-
-
-def _plain_transforms(client: Client, rows: str, lattice: Any) -> list[float]:
-    """Return the seconds of one finufft call on all rows of each worker, which are in memory."""
-    dataset = drf.open_dataset(rows)
-    cuts = np.linspace(0, dataset.n_rows, N_WORKERS + 1).astype(int).tolist()
-    addresses = list(client.scheduler_info()["workers"])
-    futures = [
-        client.submit(_plain_transform, dataset.rows(a, b), lattice, workers=[address], pure=False)
-        for a, b, address in zip(cuts[:-1], cuts[1:], addresses, strict=True)
-    ]
-    return client.gather(futures)
-
-
-def _plain_transform(rows: Any, lattice: Any) -> float:
-    blocks = list(rows.tiles(_CHUNK_ROWS))
-    phases = [np.concatenate(x) for x in zip(*(lattice.phases(b.X) for b in blocks), strict=True)]
-    y = np.concatenate([b.y for b in blocks]).ravel().astype(np.float64)
-    strengths = 1.0 + 1j * (y - y.mean()) / y.std()
-    shape = tuple(4 * m + 1 for m in lattice.modes)
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        finufft.nufft2d1(*phases, strengths, shape, eps=_EPS, isign=-1, nthreads=1)
-        seconds.append(time.perf_counter() - started)
-    return sorted(seconds)[1]
 
 
 # Made points: a field of a few hundred waves of the plane, denser on one side, with noise.

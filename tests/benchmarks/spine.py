@@ -1,4 +1,4 @@
-"""The spine's numbers: the Gram sweep against bare products, against dask.array and scikit-learn; memory."""
+"""Ridge by its Gram: against dask.array and scikit-learn; the book times its sweep against bare products."""
 
 from __future__ import annotations
 
@@ -48,21 +48,6 @@ def features_of_rows() -> FourierFeatures:
 
 def model_of(alpha: Any) -> KernelRidge:
     return KernelRidge(features_of_rows(), alpha=alpha, random_state=0)
-
-
-def gram_sweep(scale: float) -> Iterator[dict[str, Any]]:
-    """The fused sweep from Zarr against the same processes doing bare products on ready tiles."""
-    n = int(500_000 * scale)
-    with tempfile.TemporaryDirectory() as folder, workers() as client:
-        dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
-        for dtype in ("float32", "float64"):
-            sweep(dataset, dtype)
-            products_of_workers(client, n, dtype, 1)
-            timed = alternate(
-                lambda dtype=dtype: sweep(dataset, dtype),
-                lambda dtype=dtype: products_of_workers(client, n, dtype, None),
-            )
-            yield {"dtype": dtype, "n_rows": n, "asked": "ratio <= 1.15", **timed}
 
 
 def sweep(dataset: Dataset, dtype: str) -> None:
@@ -187,40 +172,4 @@ def sklearn_fit(n_rows: int) -> dict[str, float]:
     return {"seconds": seconds, "peak_bytes": peak_resident_bytes() - idle}
 
 
-def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
-    """25 alphas and 5 folds against one alpha, whole fits."""
-    n = int(1_000_000 * scale)
-    with tempfile.TemporaryDirectory() as folder, workers():
-        dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
-        model_of(1.0).fit(dataset)
-        timed = alternate(lambda: model_of("cv").fit(dataset), lambda: model_of(1.0).fit(dataset))
-    yield {"n_rows": n, "asked": "ratio <= 1.3", **timed}
-
-
-def memory(scale: float) -> Iterator[dict[str, Any]]:
-    """Peak of a worker against the plan, and its growth with the rows; worst of three runs."""
-    peaks = {}
-    for n in (int(250_000 * scale), int(2_000_000 * scale)):
-        with tempfile.TemporaryDirectory() as folder:
-            path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
-            for alpha in (1.0, "cv"):
-                runs = [_planned_and_measured(path, alpha) for _ in range(3)]
-                planned, measured = runs[0][0], max(run[1] for run in runs)
-                peaks[n, alpha] = measured
-                found = {"n_rows": n, "alpha": alpha, "planned": planned, "measured": measured}
-                yield found | {"asked": "measured <= planned"}
-    small, large = sorted({n for n, _ in peaks})
-    for alpha in (1.0, "cv"):
-        growth = peaks[large, alpha] / peaks[small, alpha] - 1
-        yield {"alpha": alpha, "asked": "growth within 0.10", "growth": growth}
-
-
-def _planned_and_measured(path: Path, alpha: Any) -> tuple[int, int]:
-    with workers() as client:
-        idle = client.run(import_everything)
-        model = model_of(alpha).fit(open_dataset(path))
-        return model.plan_.worker_peak_bytes, peaks_above(client, idle)
-
-
-RACES = (against_dask_array, against_scikit_learn)
-BENCHMARKS = {f.__name__: f for f in (gram_sweep, *RACES, alpha_by_cv, memory)}
+BENCHMARKS = {f.__name__: f for f in (against_dask_array, against_scikit_learn)}

@@ -1,7 +1,6 @@
 """The command line's default: a map that chooses itself."""
 
 import numpy as np
-import pytest
 import zarr
 
 import distrff as drf
@@ -54,13 +53,6 @@ def test_for_people_with_standard_deviations(distrff, rows, tmp_path):
     assert distrff("predict", out, rows.zarr, "--return-std", "--out", spread).code == 0
     deviations = zarr.open_group(spread, mode="r")
     assert all(np.isfinite(array[:]).all() for _, array in deviations.arrays())
-
-
-@pytest.mark.parametrize("words", [("--solver", "gram"), ("--alpha", "gcv")], ids=str)
-def test_what_needs_a_gram_leaves_bins_out(distrff, rows, tmp_path, words):
-    report = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", *SMALL, *words, "--json").json
-    assert kinds(report) == {"fourier", "nystroem"}
-    assert report["status"] == "CONVERGED"
 
 
 def test_a_plan_counts_the_search_and_the_dearest_candidate(distrff, rows):

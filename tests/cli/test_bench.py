@@ -1,18 +1,14 @@
 """`distrff bench`: rates of the session's two workers, and what a fit waits for by rates that are made up."""
 
-import time
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from distrff.cli import plan as bench
-from distrff.cli.plan import fit_limits, rows_a_second
+from distrff.cli.plan import fit_limits
 from distrff.engine.tasks import Workers
 from distrff.features.fitted import product_cost
 from distrff.fitting.cost import Size
-from distrff.io.dataset import RowBlock
 from tests.support.plans import count
 
 
@@ -78,24 +74,6 @@ def test_what_is_refused(distrff, rows, monkeypatch):
     monkeypatch.setattr(bench, "_PATIENCE_SECONDS", 1e-4)
     (line,) = distrff.refused("bench").splitlines()
     assert "did not finish (arithmetic)" in line
-
-
-def slow_rows(start, stop, seconds):
-    """Rows whose tiles take some time each, however many rows they have."""
-
-    def tiles(n_rows):
-        for first in range(start, stop, n_rows):
-            time.sleep(seconds)
-            yield RowBlock(first, np.zeros((min(n_rows, stop - first), 2)))
-
-    return SimpleNamespace(start=start, stop=stop, tiles=tiles)
-
-
-def test_reading_stops_in_time_and_with_the_rows():
-    began = time.monotonic()
-    assert 0 < rows_a_second(slow_rows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
-    assert time.monotonic() - began < 5.0
-    assert 0 < rows_a_second(slow_rows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
 
 
 SHAPE = Size(

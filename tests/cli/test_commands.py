@@ -2,8 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zarr
 
@@ -42,14 +40,29 @@ def test_fit_prints_one_json_object_and_tells_defaults_aside(distrff, rows, tmp_
     assert load_model(str(tmp_path / "m.zarr")).report["seed"] == report["seed"]
 
 
-def test_fit_for_people(distrff, rows, tmp_path):
+def test_fit_for_people_with_options_that_are_repeated(distrff, rows, tmp_path):
+    """A column that is left out by the first --drop must not come back with the second."""
     out = tmp_path / "m.zarr"
-    words = ("--n-components", 16, "--length-scale", 2, "--alpha", 1, "--scale", "none", "--random-state", 5)
-    done = distrff("fit", rows.parquet, "--target", "y", "--out", out, *words)
+    words = (
+        "--n-components",
+        16,
+        "--length-scale",
+        2,
+        "--scale",
+        "none",
+        "--random-state",
+        5,
+        "--alpha",
+        "cv",
+    )
+    lists = ("--alphas", "5,6", "--alphas", 7, "--drop", "c", "--drop", "label,flag")
+    done = distrff("fit", rows.parquet, "--target", "y", "--out", out, *words, *lists)
     assert done.code == 0
     assert "defaults used" not in done.stderr
-    for text in ("600 rows, 4 columns, 16 features", "seed 5", f"written to {out}", "label"):
+    for text in ("600 rows, 2 columns, 16 features", "seed 5", f"written to {out}"):
         assert text in done.stdout
+    model = load_model(str(out))
+    assert (model.column_names, sorted(model.report["alphas"])) == (("a", "b"), [5, 6, 7])
 
 
 def test_a_metric(distrff, rows, tmp_path):
@@ -76,8 +89,11 @@ def test_a_metric(distrff, rows, tmp_path):
 def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows, tmp_path):
     words = (*FOURIER, "--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
     model, flag = tmp_path / "m.zarr", ("--target", "flag", "--class-weight", '{"true": 3, "false": 1}')
-    done = distrff("fit", rows.parquet, *flag, "--model", "ridge-classifier", *words, "--out", model)
+    widths = ("--length-scale", "1,2")
+    done = distrff("fit", rows.parquet, *flag, "--model", "ridge-classifier", *words, *widths, "--out", model)
     assert done.code == 0, done
+    assert "a: 1; b: 2" in distrff("inspect", model).stdout
+    assert distrff("inspect", model, "--json").json["length_scale"] == [1, 2]
     targets = load_model(str(model)).targets
     np.testing.assert_array_equal(targets.classes, [False, True])
     np.testing.assert_array_equal(targets.class_weight, [1.0, 3.0])
@@ -87,20 +103,6 @@ def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows,
     assert done.json["shape"] == [600, 2]
     done = distrff("score", model, rows.parquet, "--target", "y", "--target", "c", "--json")
     assert done.json["n_samples"] == 600
-
-
-def test_repeated_names_and_grids_are_all_taken(distrff, rows, tmp_path):
-    """A column that is left out by the first --drop must not come back with the second."""
-    out = tmp_path / "m.zarr"
-    words = ("fit", rows.parquet, *FOURIER, "--n-components", 16, "--out", out, "--overwrite")
-    alphas, Cs = ("--alphas", "5,6", "--alphas", 7), ("--C", "cv", "--Cs", 2, "--Cs", "3,4")
-    for columns in (("--columns", "a", "--columns", "b"), ("--drop", "c", "--drop", "label,flag")):
-        assert distrff(*words, *columns, "--target", "y", *alphas).code == 0
-        model = load_model(str(out))
-        assert model.column_names == ("a", "b")
-        assert sorted(model.report["alphas"]) == [5, 6, 7]
-    assert distrff(*words, "--columns", "a", "--model", "svc", "--target", "flag", *Cs).code == 0
-    assert sorted(load_model(str(out)).report["Cs"]) == [2, 3, 4]
 
 
 def test_plan_and_its_refusal(distrff, rows, tmp_path):
@@ -174,19 +176,6 @@ def test_columns_are_found_by_their_names_or_told(distrff, rows, models, tmp_pat
     assert distrff(*words, "--columns", "a,b,c").code == 0
 
 
-def test_columns_that_are_lists(distrff, rows, tmp_path, written):
-    """A model keeps the labels v_0, v_1, v_2, and finds the list column v by them."""
-    path, out = tmp_path / "lists.parquet", tmp_path / "m.zarr"
-    column = pa.FixedSizeListArray.from_arrays(pa.array(rows.X.ravel()), 3)
-    pq.write_table(pa.table({"y": rows.y, "v": column, "w": rows.y}), path)
-    words = ("--columns", "w,v", *FOURIER, "--n-components", 16, "--alpha", 1, "--out", out)
-    assert distrff("fit", path, "--target", "y", *words).code == 0
-    model = load_model(str(out))
-    assert model.column_names == ("w", "v_0", "v_1", "v_2")
-    assert distrff("predict", out, path, "--out", tmp_path / "p.zarr").code == 0
-    np.testing.assert_array_equal(written(), model.predict(np.column_stack([rows.y, rows.X])))
-
-
 def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):
     model = tmp_path / "m.zarr"
     words = ("--features", "binning", "--n-grids", 20, "--length-scale", 2, "--alphas", "0.1,1,10")
@@ -245,14 +234,6 @@ def test_inspect(distrff, rows, models, tmp_path):
         assert done.code == 0
         assert done.stdout.startswith(f"{path}: ")
         assert "600" in done.stdout
-
-
-def test_inspect_says_which_column_a_width_is_of(distrff, rows, tmp_path):
-    out = tmp_path / "m.zarr"
-    words = ("--columns", "a,b", "--length-scale", "1,2", "--n-components", 16, "--alpha", 1, "--target", "y")
-    assert distrff("fit", rows.parquet, *words, "--out", out).code == 0
-    assert "a: 1; b: 2" in distrff("inspect", out).stdout
-    assert distrff("inspect", out, "--json").json["length_scale"] == [1, 2]
 
 
 def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):

@@ -74,20 +74,6 @@ def test_the_positive_label_goes_with_the_model(distrff, tmp_path, scratch, labe
     assert not list(scratch.iterdir())
 
 
-def test_libsvm_files_of_other_widths(distrff, tmp_path, scratch, rng):
-    X = (rng.random((90, 6)) < 0.5).astype(float)
-    X[0, -1] = 1.0
-    y = np.where(X[:, 0] > 0, 1, -1)
-    model = str(tmp_path / "model.zarr")
-    for name, part in (("train", X), ("narrow", X[:, :3]), ("wide", np.ones((3, 7)))):
-        dump_svmlight_file(part, y[: len(part)], str(tmp_path / name), zero_based=False)
-    fit = ("fit", tmp_path / "train", "--model", "ridge-classifier", *EXACT, "--out", model)
-    assert distrff(*fit).code == 0
-    assert distrff("score", model, tmp_path / "narrow", "--json").json["n_samples"] == 90
-    message = distrff.refused("score", model, tmp_path / "wide")
-    assert "wide, line 1: index 7, but in training the indices were 1 to 6" in message
-
-
 def test_wide_rows_stay_sparse(distrff, tmp_path, scratch):
     rng = np.random.default_rng(0)
     X = csr_matrix(random_array((300, 3000), density=0.002, rng=rng))
@@ -151,16 +137,6 @@ def test_options_of_text(distrff, tmp_path):
         assert len(open_dataset(tmp_path / "rows.zarr").column_names) == 6
     assert distrff(*convert, "--header", "--types", "v=text", "--json").json["rows_written"] == 4
     assert "is not COLUMN=TYPE" in distrff.refused(*convert, "--types", "1")
-
-
-def test_arrays_by_name(distrff, tmp_path, rng):
-    X = rng.standard_normal((50, 2, 2))
-    np.savez(tmp_path / "rows.npz", a=X, b=X[:, 0, 0])
-    names = ("--x-name", "a", "--y-name", "b")
-    model = str(tmp_path / "model.zarr")
-    done = distrff("fit", tmp_path / "rows.npz", *names, *EXACT, "--out", model, "--json")
-    assert done.json["n_columns"] == 4
-    assert distrff("score", model, tmp_path / "rows.npz", *names, "--json").json["n_samples"] == 50
 
 
 def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng):

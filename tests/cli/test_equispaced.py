@@ -142,18 +142,3 @@ def test_bounds_periods_and_grids_name_columns_or_number_them(distrff, places, t
     assert distrff("fit", tmp_path / "plain.zarr", *words).code == 0
     done = distrff("raster", model, "--grid", "1=9.5:14.5:6", "--grid", "0=-1:1:5", "--out", out, "--json")
     assert done.json["n_outside"] == 0 and done.json["shape"] == [6, 5]
-
-
-def test_classes(distrff, places, tmp_path):
-    rows = (places / "rows.parquet", *ROWS, "--target", "kind", "--model", "ridge-classifier", *GIVEN)
-    assert distrff("fit", *rows, "--out", tmp_path / "m.zarr").code == 0
-    grid = ("--grid", "lon=9:15:10", "--grid", "lat=-1.5:1.5:10")
-    done = distrff("raster", tmp_path / "m.zarr", *grid, "--out", tmp_path / "map.zarr", "--json").json
-    layer = xr.open_zarr(tmp_path / "map.zarr", mask_and_scale=False).prediction
-    assert (layer.values == -1).sum() == done["n_outside"]
-    assert layer.attrs["flag_meanings"] == "hill plain"
-    # Labels have no value that says "none".
-    message = distrff.refused(
-        "predict", tmp_path / "m.zarr", places / "more.parquet", "--out", tmp_path / "p.zarr"
-    )
-    assert "outside the bounds" in message

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from distrff.cli import failures_reported, main
-from distrff.cli.command import verbosity_options
+from distrff.cli.command import command as command_of
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
@@ -65,9 +65,8 @@ def test_a_part_of_the_dask_command_and_wrong_usage():
 def ended(action, *words: str) -> tuple[int, str]:
     """Return exit code and output of a command that does `action`."""
 
-    @click.command()
-    @verbosity_options
-    def command(as_json: bool) -> None:
+    @command_of()
+    def command() -> None:
         action()
 
     class Group(click.Group):

@@ -1,6 +1,5 @@
 """The error of a kernel on stored rows: measured numbers beside the bounds, or one line that says why not."""
 
-import numpy as np
 import pytest
 
 from distrff.diagnostics.kernel_error import kernel_error
@@ -19,13 +18,10 @@ def test_it_is_the_error_of_the_map_on_the_scaled_rows(distrff, rows):
     assert (found["n_blocks"], found["block_rows"], found["kernel"]) == (2, 100, "Gaussian(length_scale=2.0)")
     assert found["max_error"] < found["max_bound"]
     X = (rows.X - rows.X.mean(axis=0)) / rows.X.std(axis=0)
-    errors = []
-    for seed in range(20):
-        map_ = FourierFeatures(Gaussian(2.0), 64, random_state=seed).fit(X)
-        errors.append(kernel_error(map_, X, n_blocks=1, block_rows=2, random_state=0).rms_error)
-    # The map's seed follows from the command's: of the same size as the errors of other maps.
-    assert min(errors) / 2 < found["rms_error"] < 2 * max(errors)
-    assert found["rms_expected"] == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.5)
+    # The map's seed follows from the command's; the expectation over maps does not depend on it.
+    map_ = FourierFeatures(Gaussian(2.0), 64, random_state=0).fit(X)
+    expected = kernel_error(map_, X, n_blocks=1, block_rows=2, random_state=3).rms_expected
+    assert found["rms_expected"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_for_people_and_a_target_that_chooses_an_automatic_length_scale(distrff, rows):

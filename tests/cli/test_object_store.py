@@ -12,11 +12,7 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine.checkpoint import Checkpoint, DamagedPart
-from distrff.engine.tasks import Partial, WorkRecord
-from distrff.io.convert.runs import Checkpoint as ConversionCheckpoint
-from distrff.io.parts import StoredSums
-from distrff.io.storage import Location
+from distrff.engine.checkpoint import Checkpoint
 from tests.support.fits import small_ridge
 
 pytest.importorskip("moto", reason="the extra `test` has it")
@@ -97,15 +93,6 @@ def test_rows_model_and_predictions(distrff, rows, models, bucket, options, word
     assert SECRET not in shown + stored_text(store) + str(model.report) + repr(model)
 
 
-def test_grams(bucket, options, store, rows, client):
-    data = drf.open_dataset(f"{bucket}/rows.zarr", storage_options=options)
-    gram = drf.gram(data, drf.FourierFeatures(drf.Gaussian(1.0), 8, random_state=0), targets="numeric")
-    gram.save(f"{bucket}/gram.zarr", storage_options=options)
-    again = drf.GramStatistics.load(f"{bucket}/gram.zarr", storage_options=options)
-    np.testing.assert_array_equal(again.A, gram.A)
-    assert SECRET not in stored_text(store) + repr(data) + repr(gram)
-
-
 def test_the_same_objects_over_http(bucket, options, store, rows):
     """Files that anybody may read; folders cannot be listed, and a signed URL is shown without its query."""
     url = f"{options['endpoint_url']}/bucket"
@@ -175,38 +162,3 @@ def test_a_fit_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch)
     fitted = fit(**place)
     assert any("passes were read from the checkpoint" in note for note in fitted.report_["notes"])
     np.testing.assert_array_equal(fitted.coef_, fit().coef_)
-
-
-def test_sums_of_any_size_come_back(store, options, rng):
-    """The large one goes in several pieces."""
-    for n in (10, 5_000_000):
-        sums = StoredSums(Location(f"s3://bucket/{n}", options))
-        sums.write((0, 1), Partial(rng.standard_normal(n), WorkRecord()))
-        found = sums.read((0, 1))
-        sums.write((0, 1), found)
-        np.testing.assert_array_equal(sums.read((0, 1)).value, found.value)
-        assert sums.nodes() == [(0, 1)]
-    store.pipe("bucket/10/0-1.part", store.cat("bucket/10/0-1.part")[:-1])
-    with pytest.raises(DamagedPart, match="fewer bytes"):
-        StoredSums(Location("s3://bucket/10", options)).read((0, 1))
-
-
-def test_a_conversion_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch, tmp_path):
-    frame = pd.DataFrame(rng.standard_normal((5000, 3)), columns=["a", "b", "y"])
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-
-    def convert(out, **kept):
-        drf.convert(tmp_path / "rows.csv", tmp_path / out, target="y", shuffle=0, **kept)
-        group = zarr.open_group(tmp_path / out, mode="r")
-        return group["X"][:], group["y"][:]
-
-    kept = {"checkpoint": "s3://bucket/kept", "storage_options": options, "checkpoint_every": 0}
-    with monkeypatch.context() as patched:
-        n_runs = stop_after(patched, ConversionCheckpoint, "finish", 1)
-        with pytest.raises(Stopped):
-            convert("out.zarr", **kept)
-    n_runs = stop_after(monkeypatch, ConversionCheckpoint, "write_run", 0)
-    again = convert("out.zarr", **kept)
-    assert not n_runs, "no row is read again"
-    for A, B in zip(again, convert("quiet.zarr"), strict=True):
-        np.testing.assert_array_equal(A, B)

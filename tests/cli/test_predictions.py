@@ -50,29 +50,6 @@ def test_intervals_after_a_calibration(distrff, rows, models, tmp_path):
     assert "coverage" in distrff.refused(*words)
 
 
-def test_prediction_sets(distrff, rows, models, tmp_path):
-    model, out = tmp_path / "m.zarr", tmp_path / "p.parquet"
-    words = ("--target", "label", "--columns", "a,b,c", "--model", "ridge-classifier")
-    assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
-    shown = distrff("calibrate", model, rows.parquet, "--target", "label").stdout
-    assert "score of a class in the set at most" in shown
-    assert distrff("predict", model, rows.parquet, "--coverage", 0.8, "--out", out).code == 0
-    found = pd.read_parquet(out)
-    assert list(found) == ["prediction", "set_high", "set_low", "set_middle"]
-    sets = load_model(str(model)).predict_set(rows.X, 0.8)
-    np.testing.assert_array_equal(found.to_numpy()[:, 1:].astype(bool), sets)
-    assert distrff("inspect", model).code == 0
-
-
-def test_probabilities_and_decisions(distrff, rows, models, tmp_path):
-    model, words = tmp_path / "m.zarr", ("--target", "label", "--columns", "a,b,c", "--model", "likelihood")
-    assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
-    for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
-        out = tmp_path / f"{method}.parquet"
-        assert distrff("predict", model, rows.parquet, "--method", method, "--out", out).code == 0
-        assert list(pd.read_parquet(out)) == [f"{name}_{label}" for label in ("high", "low", "middle")]
-
-
 def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeypatch):
     """The cut of the rows is the client's; the interrupt comes before the result is sealed."""
     monkeypatch.setattr(write, "_CHUNK_BYTES", 8 * 50)

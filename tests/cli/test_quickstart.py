@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.cli import quickstart as demonstration
 from distrff.io.open import open_dataset
 from distrff.model.persistence import load_model
 from tests.support.commands import DISTRFF, interrupt, start
@@ -117,10 +116,3 @@ def test_an_interrupt_leaves_nothing(tmp_path, moment):
     assert stderr.splitlines()[-1] == "distrff: interrupted"
     assert os.listdir(tmp_path) == ["scratch"]
     assert not [name for name in os.listdir(tmp_path / "scratch") if name.startswith("distrff")]
-
-
-def test_workers_are_as_many_as_cores_and_memory_are_good_for(monkeypatch):
-    for cores, memory, expected in ((2, 32e9, 2), (64, 512e9, 8), (16, 8e9, 3), (4, 1e9, 1)):
-        monkeypatch.setattr("dask.system.CPU_COUNT", cores)
-        monkeypatch.setattr("distributed.system.MEMORY_LIMIT", memory)
-        assert demonstration.local_workers() == expected

@@ -104,26 +104,3 @@ def test_categories_that_the_fit_never_saw_are_in_the_counts(distrff, path, fram
             assert (
                 f"column 'c': {n} of {len(other)} rows hold categories that the fit never saw" in done.stderr
             )
-
-
-def test_where_means_fill_columns_rows_without_a_target_are_dropped(distrff, path, frame, tmp_path):
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    for rows in (path, tmp_path / "rows.csv"):
-        options = ["--target", "delay", "--drop", "answer", "--missing", "mean", "--one-hot", *FIT]
-        fitted = distrff("fit", rows, *options, "--out", tmp_path / "m.zarr", "--overwrite", "--json").json
-        assert fitted["n_samples"] == frame["delay"].notna().sum() < 400
-        scored = distrff("score", tmp_path / "m.zarr", rows, "--json").json
-        assert scored["n_samples"] == fitted["n_samples"]
-        assert scored["rows_dropped"] == frame["delay"].isna().sum()
-
-
-def test_one_positive_label(distrff, path, frame, tmp_path):
-    out = tmp_path / "m.zarr"
-    columns = ["--columns", "k,c", "--one-hot", "--target", "answer", "--positive", "yes"]
-    assert distrff("fit", path, "--model", "ridge-classifier", *columns, *FIT, "--out", out).code == 0
-    assert load_model(str(out)).targets.classes.tolist() == [0, 1]
-    scored = distrff("score", out, path, "--json").json
-    assert scored["accuracy"] >= (frame["answer"] != "yes").mean() - 0.05
-    assert scored["n_unseen"] == 0
-    words = ("fit", path, "--model", "svc", *columns[:-1], "maybe", "--out", tmp_path / "n.zarr")
-    assert "no row of the target 'answer' holds --positive maybe" in distrff.refused(*words)

@@ -129,21 +129,6 @@ def test_bad_requests(given, words):
         features_needed(**({"eps": 0.1, "delta": 0.1} | given))
 
 
-@pytest.mark.parametrize("n_buckets", [4, 64])
-@pytest.mark.parametrize("norm", [0.3, 1.5, 5.0, 30.0])
-@pytest.mark.parametrize("n_columns", [2, 40])
-def test_the_square_of_a_sketch(rng, n_buckets, norm, n_columns):
-    """Of two equal coordinates, the worst there are, and of many."""
-    delta = np.full(n_columns, norm / np.sqrt(n_columns))
-    kappa = np.exp(-(norm**2) / 2)
-    sketches, buckets = np.zeros((4000, n_buckets)), rng.integers(0, n_buckets, (4000, n_columns))
-    signed = delta * rng.choice([-1.0, 1.0], buckets.shape)
-    np.add.at(sketches, (np.arange(4000)[:, None], buckets), signed)
-    squares = np.square(np.exp(-np.square(sketches).sum(axis=1) / 2) - kappa)
-    bound = bounds.sketch_square(np.array([kappa]), n_buckets)[0]
-    assert squares.mean() - 6 * squares.std() / np.sqrt(4000) <= bound
-
-
 def test_sketched_rows_are_never_optimistic(rng):
     """Rows of which half the squared distance is in two columns, to very few buckets."""
     X, kernel, D, n_buckets, delta = rng.standard_normal((15, 12)), Gaussian(2.0), 512, 16, 0.3

@@ -10,7 +10,6 @@ import pytest
 from matplotlib import pyplot
 
 import distrff as drf
-from distrff.diagnostics import pages as page_charts
 from distrff.errors import InputError
 
 matplotlib.use("Agg")
@@ -173,31 +172,6 @@ def test_matplotlib_is_imported_only_to_draw():
     assert done.stdout == "True False\n"
 
 
-def shown_ticks(ax):
-    low, high = ax.get_xlim()
-    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
-    return [label.get_text() for place, label in ticks if low <= place <= high]
-
-
-@pytest.mark.parametrize(
-    ("alphas", "texts"),
-    [
-        ([0.1, 100.0], ["0.1", "1", "10", "100"]),
-        ([1e-9, 1e-5], ["10⁻⁹", "10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵"]),
-        ([3.0, 30.0], ["5", "10", "20"]),
-        ([300.0, 400.0], ["300", "320", "340", "360", "380", "400"]),
-        ([0.5], ["0.1", "0.2", "0.5", "1"]),
-    ],
-)
-def test_ticks_of_a_logarithmic_axis(ax, alphas, texts):
-    drf.plot_alpha_path(path_of(alphas), ax=ax)
-    assert shown_ticks(ax) == texts
-
-
-def path_of(alphas):
-    return {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
-
-
 def importance_of(measure="r2", n=3):
     columns = [
         {"column": f"column {i}", "importance": None if i == 24 else 3.0 - i, "std_error": 0.1 * i}
@@ -248,9 +222,3 @@ def test_results_that_cannot_be_drawn(rows):
             plot(rows)
     with pytest.raises(InputError, match="has no curve of column 'z'; it has: x"):
         drf.plot_partial_dependence(curve_of("number", [1.0]), "z")
-
-
-def test_the_page_takes_them_as_charts():
-    """As <svg> elements, described for those who do not see them."""
-    (chart,) = page_charts.dependence_charts(curve_of("number", [1.0, 2.0])).values()
-    assert "0: 2 points, lowest 0 at 1.00, highest 1.00 at 2.00." in chart.svg

@@ -99,23 +99,6 @@ def part(n_rows, unit_rows, *, request_bytes=4 * MIB):
     return stored_part("X", n_rows, SEGMENT_ROWS, unit_rows=unit_rows, **sizes)
 
 
-@pytest.mark.parametrize("from_the_first", [False, True])
-def test_decoded_rows_are_counted_unit_by_unit(rng, from_the_first):
-    n, unit, step = int(rng.integers(50, 200)), int(rng.integers(1, 60)), int(rng.integers(1, 250))
-    stored = stored_part(
-        "X", n, step, unit_rows=unit, row_bytes=8, stored_bytes=1, n_requests=1, from_the_first=from_the_first
-    )
-    expected = 0
-    for a in range(0, n, step):
-        b = min(a + step, n)
-        for first in range(0, n, unit):
-            end = min(first + unit, n)
-            if first < b and end > a:
-                expected += (min(end, b) if from_the_first else end) - first
-    assert stored["decoded_share"] == pytest.approx(expected / n)
-    assert stored["decoded_bytes"] == 8 * n
-
-
 def test_what_is_advised():
     """Where units lie across bounds, requests are small, or a unit fills a worker; else nothing."""
     values = part(600_000, 100_000)

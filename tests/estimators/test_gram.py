@@ -11,7 +11,7 @@ from distrff.fitting.gram import GramReduction
 from distrff.io.arrays import as_dataset
 from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import HashFolds
 from distrff.solvers.ridge import unpack
 from tests.support.fits import fourier, ridge
 from tests.support.sweeps import of_features
@@ -201,7 +201,7 @@ def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_fold
     if targets is None:
         Y = np.reshape(y, (len(X), -1))
         targets = NumericTargets.centred(Y.mean(axis=0), Y.std(axis=0))
-    folds = Folds(n_folds, 0, "hash", len(X))
+    folds = HashFolds(n_folds, 0)
     fields = of_features(spec, targets, scaling=scaling, tile_rows=64)
     reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
     A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})

@@ -122,6 +122,15 @@ PAIRS = sorted(
 )
 
 
+# A third of the storages for each pair, in turn: pairs of one solver, and of one map, meet all of them.
+PARTS = pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
+
+
+def in_turn(table: dict[str, Any], pair: tuple[str, str], part: int) -> dict[str, Any]:
+    first = PAIRS.index(pair) + part
+    return {name: value for k, (name, value) in enumerate(table.items()) if (first + k) % 3 == 0}
+
+
 # What the refusals of some pairs say.
 REFUSED = {
     ("no slope", "pairs"): "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
@@ -368,9 +377,10 @@ def ridge_decision(Z: Any, Y: Any, s: np.ndarray, alpha: Any, *, fit_intercept: 
     return np.stack(found, axis=1) + y_mean
 
 
+@PARTS
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("name", "features"), PAIRS, ids=str)
-def test_fits(rows, tmp_path, name, features):
+def test_fits(rows, tmp_path, name, features, part):
     X, Y, s = rows
     X = X[:, :2] if features in IN_SPACE else X
     make, targets = FITS[name]
@@ -385,11 +395,11 @@ def test_fits(rows, tmp_path, name, features):
     assert (name, features) not in REFUSED
     fitted = estimator().fit(X, y, s)
     assert_solves(fitted, X, y, s)
-    for storage, store in STORAGES.items():
+    for storage, store in in_turn(STORAGES, (name, features), part).items():
         assert_same_model(estimator().fit(*store(X, y, s, tmp_path)), fitted, storage)
 
     expected, of_one = answers(fitted, X), answers(fitted, X[:1])
-    for lie in LAYOUTS.values():
+    for lie in in_turn(LAYOUTS, (name, features), part).values():
         same = lie(X)
         assert_same_bits(answers(fitted, same), expected)
         if not isinstance(same, da.Array):
@@ -414,9 +424,10 @@ def test_fits(rows, tmp_path, name, features):
     assert_same_bits(answers(again, X), expected)
 
 
+@PARTS
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("name", "features"), PAIRS, ids=str)
-def test_sparse_rows(rows, name, features):
+def test_sparse_rows(rows, name, features, part):
     """Models of the same rows written out, but for what sums in another order round; else a refusal."""
     X, Y, s = rows
     X = X[:, :2] if features in IN_SPACE else X
@@ -441,7 +452,7 @@ def test_sparse_rows(rows, name, features):
     else:
         F, expected = fitted.model_.decision(ordered), dense.model_.decision(X)
         np.testing.assert_allclose(F, expected, rtol=0, atol=0.05 * np.abs(expected).max())
-    for storage, lie in SPARSE.items():
+    for storage, lie in in_turn(SPARSE, (name, features), part).items():
         assert_same_model(estimator().fit(lie(ordered), y, s), fitted, storage)
     expected = answers(fitted, ordered)
     assert_same_bits(answers(fitted, unsorted(ordered)), expected)

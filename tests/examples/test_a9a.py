@@ -116,16 +116,3 @@ def test_wrong_files_are_refused_in_one_line_and_leave_nothing(a9a, files, tmp_p
     (line,) = refused(a9a, files[0], tmp_path / "build").splitlines()
     assert words in line and "a9a.t.gz" in line
     assert not (tmp_path / "build").exists()
-
-
-def test_a_failure_while_writing_leaves_nothing(a9a, files, tmp_path, monkeypatch, refused):
-    write = a9a.write
-
-    def fail_at_the_second(folder, part, rows):
-        write(folder, part, rows)
-        if part.file == "a9a.t.gz":
-            raise OSError("the disk is full")
-
-    monkeypatch.setattr(a9a, "write", fail_at_the_second)
-    assert refused(a9a, files[0], tmp_path / "build") == "a9a.py: the disk is full\n"
-    assert os.listdir(tmp_path / "build") == []

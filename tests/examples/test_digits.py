@@ -1,9 +1,6 @@
 """`examples/digits.py` with few features: the table, and the pictures."""
 
-import numpy as np
 import pytest
-
-import distrff as drf
 
 
 @pytest.fixture
@@ -25,12 +22,3 @@ def test_the_table_and_the_pictures(digits, tmp_path, capsys, refused):
     assert "is not a folder" in refused(digits, "--out", tmp_path / "nowhere")
     words = ("--out", tmp_path, "--sizes", 0, "--seeds", 1)
     assert "n_components must be a positive integer, got 0" in refused(digits, *words)
-
-
-def test_rows_share_a_bin_where_no_line_is_between_them(digits, rng):
-    X = rng.standard_normal((40, 2))
-    binning = drf.RandomBinningFeatures(drf.Laplacian(1.5), 1, random_state=1).fit(X)
-    cells = [np.searchsorted(lines, x) for lines, x in zip(digits.grid_lines(binning, X), X.T, strict=True)]
-    same = np.logical_and(*(cell[:, None] == cell for cell in cells))
-    assert (digits.adjacency(binning, X) == same).all()
-    assert 0 < same.sum() - len(X) < len(X) ** 2 - len(X)

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge
 import distrff as drf
 from distrff import solvers
 from distrff.errors import DataWarning, PenaltyTooSmall, PrecisionWarning
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import OneHeldOut, folds_by
 from distrff.utils.random import child_seed
 from tests.support.fits import fourier, ridge
 
@@ -29,7 +29,8 @@ def test_scores_are_those_of_explicit_held_out_rows(problem, alpha, n_folds, rul
     options = {"cv": n_folds, "fold_by": rule} if alpha == "cv" else {}
     options |= {"alphas": s.sum() / CONDITION, "fit_intercept": fit_intercept, "random_state": 3}
     ours = ridge(alpha, **options).fit(X, Y, s)
-    fold = Folds(n_folds, child_seed(3, "folds"), rule, len(X)).of_rows(0, len(X))
+    folds = folds_by(rule, n_folds, 3) if alpha == "cv" else OneHeldOut(1, child_seed(3, "folds"))
+    fold = folds.of_dataset(len(X)).sums(np.arange(len(X))).numbers
     Z, weights = ours.features_.transform(X), np.bincount(fold, s)
     errors = np.empty((len(CONDITION), n_folds))  # held-out weighted sums of squares, averaged over targets
     for (i, a), k in product(enumerate(options["alphas"]), range(n_folds)):
@@ -158,7 +159,7 @@ def rmse(model, X, y):
 
 
 def held_out(seed, n_rows):
-    return Folds(5, child_seed(seed, "folds"), "hash", n_rows).of_rows(0, n_rows) == 0
+    return folds_by("hash", 5, seed).sums(np.arange(n_rows)).numbers == 0
 
 
 def notes_of(model, *words):

@@ -1,16 +1,11 @@
-"""The first sweep: moments, classes and an even sample, the same for any cuts; bad numbers are named."""
+"""The first sweep's sample: even over the segments, bounded, the same for any cuts."""
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from distrff.features.base import sample_rows
 from distrff.fitting.rows import ColumnStatisticsReduction
 from distrff.io.arrays import as_dataset
 from tests.support.sweeps import swept
-
-UNIT = 2.0**-53
 
 
 def reduction_for(kind="numeric", n_columns=3, n_targets=1, **options):
@@ -20,44 +15,6 @@ def reduction_for(kind="numeric", n_columns=3, n_targets=1, **options):
 
 def statistics_of(reduction, X, y=None, s=None, cuts=()):
     return swept(reduction, as_dataset(X, y, s), cuts=cuts)
-
-
-@settings(max_examples=40)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(1, 200),
-    ends=st.lists(st.integers(0, 200), max_size=5).map(sorted),
-    tile_rows=st.integers(1, 70),
-    dtype=st.sampled_from([np.float64, np.float32, np.int16, np.uint8, np.bool_]),
-    k=st.integers(0, 2),
-    weighted=st.booleans(),
-)
-def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype, k, weighted):
-    rng = np.random.default_rng(seed)
-    X = (50 * rng.standard_normal((n, 3)) + 3).astype(dtype)
-    Y = 1e3 + rng.standard_normal((n, max(k, 1)))
-    s = rng.exponential(size=n) if weighted else None
-    ends = [end for end in ends if end < n]
-    reduction = reduction_for(n_targets=max(k, 1), tile_rows=tile_rows)
-    found = statistics_of(reduction, X, Y if k else Y[:, 0], s, ends)
-    assert found.n_rows == n
-    values = X.astype(np.float64)
-    np.testing.assert_array_equal(found.magnitude, np.abs(values).max(axis=0))
-    for moments, data in ((found.columns, values), (found.targets, Y)):
-        weights = np.ones(n) if s is None else s
-        mean = np.average(data, axis=0, weights=weights)
-        deviations = weights @ (data - mean) ** 2
-        # n additions and ten roundings a merge, of at most n tiles and segments; see test_scaling.py.
-        units = 20 * (n + 10) * UNIT
-        size = np.abs(data).max()
-        assert moments.weight == pytest.approx(weights.sum(), rel=units)
-        np.testing.assert_allclose(moments.mean, mean, rtol=0, atol=units * size)
-        np.testing.assert_allclose(
-            moments.deviations, deviations, rtol=units, atol=units * n * weights.max() * size**2
-        )
-
-
-# The sample
 
 
 def sampled(n, ends, per_segment, seed, tile_rows=16, dtype=np.int32):

@@ -18,7 +18,7 @@ from distrff.fitting.equispaced import (
 )
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import NO_FOLDS, HashFolds, OneHeldOut, folds_by
 from distrff.solvers.toeplitz import half_of
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
@@ -50,7 +50,7 @@ def waves(lattice, X, modes):
     return np.exp(-1j * sum(j[..., None] * x for j, x in zip(J, lattice.phases(X), strict=True)))
 
 
-def toeplitz(d, targets, folds=None, *, tile_rows=16, call_rows=10**6):
+def toeplitz(d, targets, folds=NO_FOLDS, *, tile_rows=16, call_rows=10**6):
     return ToeplitzReduction(
         lattice=LATTICES[d], targets=targets, folds=folds, eps=EPS, tile_rows=tile_rows, call_rows=call_rows
     )
@@ -117,18 +117,18 @@ def test_tasks_have_each_row_and_fold_once(n_rows, n_folds, call_rows):
 @pytest.mark.parametrize("call_rows", [1, 50, 10**6])
 @pytest.mark.parametrize("by", [None, "hash", "contiguous", "one held out"])
 def test_sums_of_folds_over_tiles_and_calls_of_any_size(rng, tile_rows, call_rows, by):
-    n_folds = {None: 1, "one held out": 2}.get(by, 3)
-    folds = None if by is None else Folds(n_folds, seed_of(rng), by, N)
+    seed = seed_of(rng)
+    folds = OneHeldOut(1, seed) if by == "one held out" else folds_by(by, 3 if by else 1, seed).of_dataset(N)
     rows = some_rows(rng, NUMBERS, 1)
     reduction = toeplitz(1, NUMBERS, folds, tile_rows=tile_rows, call_rows=call_rows)
     cuts = sorted(rng.choice(np.arange(1, N), 2, replace=False).tolist())
-    tasks = [(a, b, tuple(range(n_folds))) for a, b in pairwise([0, *cuts, N])]
-    fold_of = None if folds is None else folds.of_rows(0, N)
-    assert_direct(summed(reduction, rows, tasks), rows, 1, NUMBERS, fold_of)
+    tasks = [(a, b, tuple(range(folds.n_sums))) for a, b in pairwise([0, *cuts, N])]
+    entered = folds.sums(np.arange(N)).numbers
+    assert_direct(summed(reduction, rows, tasks), rows, 1, NUMBERS, entered)
 
 
 def test_a_task_of_one_fold_has_the_bits_of_a_task_of_all(rng):
-    folds = Folds(4, seed_of(rng), "hash", N)
+    folds = HashFolds(4, seed_of(rng))
     rows, reduction = some_rows(rng, ONE_NUMBER, 2), toeplitz(2, ONE_NUMBER, folds)
     together = summed(reduction, rows, [(0, 100, (0, 1, 2, 3)), (100, N, (0, 1, 2, 3))])
     apart = summed(reduction, rows, [(a, b, (f,)) for f in range(4) for a, b in ((0, 100), (100, N))])

@@ -13,13 +13,13 @@ from distrff.errors import InputError
 from distrff.fitting.light import MarginReduction, SmallestMarginsReduction, SoftmaxReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import HashFolds
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
 from tests.support.sweeps import of_features, swept
 
 N, D, K = 403, 12, 3
-FOLDS = Folds(4, 1, "hash", N)
+FOLDS = HashFolds(4, 1)
 
 
 class Rows:
@@ -35,8 +35,8 @@ class Rows:
         self.map = clone(features).fit(self.X)
         self.Z = self.map.transform(self.X)
         self.Y = np.where(self.y[:, None] == np.array(self.outputs), 1.0, -1.0)
-        out = FOLDS.of_rows(0, N)[:, None] == np.array(self.held_out) if folded else None
-        self.weights = RowWeights.of(self.s, out, (N, n_outputs))
+        masks = FOLDS.masks(np.arange(N), self.held_out) if folded else None
+        self.weights = RowWeights.of(self.s, (N, n_outputs), masks)
         self.folds = FOLDS if folded else None
 
     def swept(self, kind, tile_rows, point, **parameters):

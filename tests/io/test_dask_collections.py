@@ -43,16 +43,6 @@ def test_blocks_arrive_in_the_task(read_dataset, scheduler, request):
         assert_same(read_dataset(mixed, 25, 7, scheduler=scheduler), (X, Y, W))
 
 
-def test_segments_computed_one_by_one_on_a_cluster(read_rows, client):
-    """As a sweep does: each segment is a computation of its own, and straddling chunks are in two."""
-    base = da.from_array(np.column_stack([X, Y]), chunks=(10, 4)) + 0
-    data = as_dataset(base[:, :3], base[:, 3])
-    for start in range(0, N, 25):
-        rows = data.rows(start, min(N, start + 25))
-        x, y, _ = client.compute(dask.delayed(read_rows, pure=False)(rows, 8)).result()
-        assert_same((x, y), (X[start : start + 25], Y[start : start + 25]))
-
-
 def test_what_x_and_y_share_is_computed_once():
     calls = []
 
@@ -91,24 +81,6 @@ FRAME = pd.DataFrame(
         "w": RNG.random(N),
     }
 )
-
-
-def test_dataframes(read_dataset):
-    ddf = dd.from_pandas(FRAME, npartitions=5)
-    computes = []
-
-    def counting(dsk, keys, **kwargs):
-        computes.append(1)
-        return dask.get(dsk, keys, **kwargs)
-
-    with dask.config.set(scheduler=counting):
-        data = as_dataset(ddf[["a", "b", "c"]], ddf["label"], ddf["w"])
-    assert len(computes) == 1  # the rows of all are counted together
-    assert (data.n_rows, data.dtype, data.y_dtype, data.source) == (N, np.float32, object, "dask DataFrame")
-    assert (data.column_names, data.target_names) == (("a", "b", "c"), ("label",))
-    assert len(data.X.chunks[0]) == 5
-    expected = FRAME[["a", "b", "c"]].to_numpy(np.float32), FRAME["label"].to_numpy(object), FRAME["w"]
-    assert_same(read_dataset(data, 30, 7), expected)
 
 
 def test_dataframes_with_nulls_several_targets_and_empty_partitions(read_dataset):

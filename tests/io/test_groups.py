@@ -159,18 +159,6 @@ def test_overwrite_does_not_replace_what_is_not_ours(path, make):
     assert sorted(path.parent.rglob("*")) == before
 
 
-def test_overwrite_does_not_replace_a_remote_dataset(remote):
-    memory = fsspec.filesystem("memory")
-    for name, content in {
-        "X/c/0": b"years of work",
-        "zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {}}',
-    }.items():
-        memory.pipe_file(f"{remote}/{name}", content)
-        with pytest.raises(InputError, match="exists and is not a model or gram"):
-            save(remote, overwrite=True)
-    assert memory.cat_file(f"{remote}/X/c/0") == b"years of work"
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_parent_folder_not_writable(path):
     path.parent.chmod(0o500)

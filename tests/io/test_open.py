@@ -146,26 +146,19 @@ class FailsOneInTen(MemoryFileSystem):
     def _strip_protocol(cls, path):
         return super()._strip_protocol(path.replace("flaky://", "memory://"))
 
-    def _lose(self):
+
+def _losing(request):
+    def lost(self, path, *args, **kwargs):
         FailsOneInTen.n_requests += 1
         if FailsOneInTen.n_requests % 10 == 0:
             raise ConnectionResetError("lost")
+        return request(self, path, *args, **kwargs)
 
-    def cat_file(self, path, *args, **kwargs):
-        self._lose()
-        return super().cat_file(path, *args, **kwargs)
+    return lost
 
-    def _open(self, path, *args, **kwargs):
-        self._lose()
-        return super()._open(path, *args, **kwargs)
 
-    def find(self, path, *args, **kwargs):
-        self._lose()
-        return super().find(path, *args, **kwargs)
-
-    def ls(self, path, *args, **kwargs):
-        self._lose()
-        return super().ls(path, *args, **kwargs)
+for name in ("cat_file", "_open", "find", "ls"):
+    setattr(FailsOneInTen, name, _losing(getattr(MemoryFileSystem, name)))
 
 
 @pytest.mark.parametrize("kind", ["zarr", "parquet"])

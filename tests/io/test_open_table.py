@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 
 import dask
 import dask.array as da
@@ -26,28 +27,6 @@ MIXED = {"target": "y", "sample_weight": "w", "one_hot": True, "datetime": "seco
 def synchronous():
     with dask.config.set(scheduler="sync"):
         yield
-
-
-def assert_same(data, other):
-    for field in ("X", "y", "sample_weight"):
-        mine, its = getattr(data, field), getattr(other, field)
-        assert (mine.shape, mine.dtype, mine.chunks[1:]) == (its.shape, its.dtype, its.chunks[1:])
-        np.testing.assert_array_equal(mine.compute(), its.compute())
-    assert (data.column_names, data.target_names) == (other.column_names, other.target_names)
-    assert (data.steps, data.table_report) == (other.steps, other.table_report)
-
-
-@pytest.mark.parametrize("missing", ["drop", "indicator"])
-def test_every_source_gives_the_same_rows(tmp_path, frame, missing):
-    options = MIXED | {"missing": missing}
-    if missing == "indicator":
-        frame = frame.dropna(subset="y")
-    data = open_dataset(frame, **options)
-    assert data.n_rows == (len(frame.drop(columns="empty").dropna()) if missing == "drop" else len(frame))
-    assert_same(open_dataset(dd.from_pandas(frame, npartitions=4), **options), data)
-    frame.iloc[:50].to_parquet(tmp_path / "1.parquet", row_group_size=17, index=False)
-    frame.iloc[50:].to_parquet(tmp_path / "2.parquet", row_group_size=30, index=False)
-    assert_same(open_dataset(tmp_path, **options), data)
 
 
 def test_few_rows_of_a_batch_do_not_keep_all_of_it(tmp_path, frame):
@@ -323,6 +302,30 @@ def test_times_have_a_zone_in_all_rows_or_in_none(rule):
         InputError, match="'t' holds times with a zone in some rows, and without one in others"
     ):
         open_dataset(mixed, datetime=rule)
+
+
+def test_decimals_are_the_nearest_floats():
+    spelt = ["0.7", "19.99", "2.675", "-0.1", "100"]
+    column = pa.array([Decimal(word) for word in spelt], pa.decimal128(9, 3))
+    assert open_dataset(pa.table({"d": column})).X.compute().ravel().tolist() == [float(w) for w in spelt]
+
+
+def test_a_word_of_a_dictionary_may_be_null():
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["u", None]))
+    data = open_dataset(pa.table({"a": words, "x": [1.0, 2, 3]}), one_hot=True, missing="indicator")
+    assert data.column_names == ("a=u", "a is missing", "x")
+    np.testing.assert_array_equal(data.X.compute(), [[1, 0, 1], [0, 1, 2], [0, 1, 3]])
+
+
+WITHOUT_A_STEP = (pa.list_(pa.string()), pa.struct([("x", pa.int8())]), pa.binary(), pa.list_(pa.string(), 2))
+
+
+@pytest.mark.parametrize("kind", WITHOUT_A_STEP, ids=str)
+def test_types_without_a_step(kind):
+    table = pa.table({"a": pa.nulls(2, kind), "x": [1.0, 2]})
+    assert open_dataset(table).column_names == ("x",)
+    with pytest.raises(InputError, match=r"'a' of .* cannot be a column of X: its type is neither number"):
+        open_dataset(table, columns=["a"])
 
 
 def test_a_category_of_dates_in_arrow_is_that_of_pandas():

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from distrff.errors import DataWarning, InputError, PlanRefused
+from distrff.estimators.base import open_rows
 from distrff.io.arrays import as_dataset, counted
-from distrff.io.open import open_dataset, open_rows
+from distrff.io.open import open_dataset
 
 N = 90
 RNG = np.random.default_rng(3)
@@ -94,21 +95,13 @@ def test_what_dask_itself_computes_apart_in_one_call(read_dataset):
         assert_paired(*read_dataset(data, 17, 5))
 
 
-def test_columns_of_text_beside_numbers(read_dataset):
-    with dask.config.set(scheduler="threads"):
-        frame = merged()
-        data = open_rows(frame[["x", "word"]], frame["y"], frame["w"])
-        assert_paired(*read_dataset(data, 17, 5))
-    assert data.column_names == ("x", "word=a", "word=b")
-    assert data.persisted_bytes > 0
-
-
 def test_on_a_cluster(read_dataset, client):
     """By peer to peer; the rows live as long as what was made of them."""
     frame = merged()
     assert_paired(*read_dataset(as_dataset(frame[["x"]], frame["y"], frame["w"]), 17, 5, scheduler=client))
     data = open_rows(frame[["x", "word"]], frame["y"], frame["w"])
     assert_paired(*read_dataset(data, 17, 5, scheduler=client))
+    assert data.column_names == ("x", "word=a", "word=b")
     X, y, w = dask.compute(data.X, data.y, data.sample_weight)
     assert_paired(X, y, w)
 

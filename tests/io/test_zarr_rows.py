@@ -14,7 +14,6 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from distrff.errors import InputError
 from distrff.io import zarr_rows
 from distrff.io.open import open_dataset
-from distrff.io.zarr_rows import span_rows
 
 N = 50
 X = np.arange(4.0 * N, dtype="f4").reshape(N, 4)
@@ -67,25 +66,6 @@ def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows,
     assert arrays["X"].read == [(10, 14), (14, 21), (21, 28), (28, 33)]
     assert arrays["y"].read == [(10, 20), (20, 33)]
     assert arrays["sample_weight"].read == [(10, 33)]
-
-
-def test_spans(tmp_path, monkeypatch):
-    monkeypatch.setattr(zarr_rows, "SHARD_BYTES", 1000)
-    x = np.zeros((600, 1))  # 8 bytes a row
-    write(
-        tmp_path / "g",
-        small=(x, (10, 1)),
-        large=(x, (100, 1)),
-        shard=(x, (10, 1), {"shards": (100, 1)}),
-        huge_shard=(x, (10, 1), {"shards": (200, 1)}),
-    )
-    group = zarr.open_group(tmp_path / "g", mode="r")
-    assert {name: span_rows(group[name], 400) for name in group.array_keys()} == {
-        "small": 50,  # five chunks of 80 bytes
-        "large": 100,
-        "shard": 100,  # 800 bytes, below the limit for whole shards
-        "huge_shard": 50,  # 1600 bytes: chunks of it
-    }
 
 
 def test_description_and_lazy_arrays_of_the_chunks_of_the_storage(tmp_path):

@@ -150,39 +150,17 @@ def test_labels_never_seen_are_in_no_set(rng: np.random.Generator) -> None:
     assert model.predict_set(X, 0.7).all(), "two of five rows have a class that no set can hold"
 
 
-@pytest.mark.parametrize("storage", ["dask", "zarr", "parquet", "frame"])
-def test_any_storage_and_lazy_results(rng: np.random.Generator, storage: str, tmp_path: Any) -> None:
+def test_lazy_results_of_an_estimator_and_its_model(rng: np.random.Generator) -> None:
     X, y = _numbers(rng, 800)
-    frame = pd.DataFrame(X, columns=list("ab")).assign(y=y)
-    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(frame[["a", "b"]][:400], y[:400])
-    expected = drf.calibrate(model.model_, X[400:], y[400:]).predict_interval(X)
-    if storage == "dask":
-        data: tuple[Any, ...] = da.from_array(X[400:], chunks=(150, 1)), da.from_array(y[400:], chunks=150)
-    elif storage == "frame":
-        data = frame[["a", "b"]][400:], y[400:]
-    else:
-        frame[400:].to_parquet(tmp_path / "rows.parquet", row_group_size=130)
-        if storage == "zarr":
-            drf.convert(str(tmp_path / "rows.parquet"), str(tmp_path / "rows.zarr"), target="y")
-        data = (drf.open_dataset(str(tmp_path / f"rows.{storage}"), target="y"),)
-    model.calibrate(*data)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:400], y[:400])
+    frozen = drf.calibrate(model.model_, X[400:], y[400:])
+    assert repr(frozen.intervals) == "<Intervals calibrated on 400 rows>"
+    expected = model.calibrate(X[400:], y[400:]).predict_interval(X)
     lazy = model.predict_interval(da.from_array(X, chunks=(300, 2)))
-    for end, of_numpy, found in zip(lazy, model.predict_interval(frame[["a", "b"]]), expected, strict=True):
+    for end, of_frozen, found in zip(lazy, frozen.predict_interval(X), expected, strict=True):
         assert isinstance(end, da.Array) and end.chunks == ((300, 300, 200),) and end.dtype == float
         np.testing.assert_array_equal(end.compute(), found)
-        np.testing.assert_array_equal(of_numpy, found)
-
-
-def test_a_raw_frame_calibrates_a_frozen_model(rng: np.random.Generator) -> None:
-    X, y = _numbers(rng, 500)
-    frame = pd.DataFrame({"a": X[:, 0], "word": rng.choice(["u", "v"], 500), "y": y})
-    data = drf.open_dataset(frame[:300], target="y", one_hot=True)
-    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(data)
-    other = drf.calibrate(model.model_, frame[300:])
-    model.calibrate(frame[300:])
-    assert repr(other.intervals) == "<Intervals calibrated on 200 rows>"
-    np.testing.assert_array_equal(other.intervals.radius(0.8), model.model_.intervals.radius(0.8))
-    assert drf.evaluate(other, frame[300:])["r2"] == pytest.approx(model.score(frame[300:]))
+        np.testing.assert_array_equal(of_frozen, found)
 
 
 @pytest.mark.parametrize("kind", ["numbers", "likelihood"])
@@ -247,12 +225,6 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
-        (
-            lambda m, c, X, y: drf.write_predictions(
-                c, X, "p.zarr", method="decision_function", coverage=0.5
-            ),
-            "belong to predictions",
-        ),
     ],
 )
 def test_what_has_no_intervals(

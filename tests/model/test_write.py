@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 import dask
-import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -255,36 +254,6 @@ def frame(rng):
 def fitted(frame):
     features = drf.FourierFeatures(drf.Gaussian(1.0), 16, random_state=0)
     return drf.KernelRidge(features, 1.0, random_state=0).fit(frame[["a", "b"]], frame["a"] ** 2 + frame["b"])
-
-
-def test_rows_of_any_storage(fitted, frame, tmp_path):
-    X, ids = frame[["a", "b"]].to_numpy(), ["who", "number"]
-    prediction, std = fitted.predict(frame[["a", "b"]], return_std=True)
-    columns = {name: frame[name].to_numpy() for name in ids}
-    frame.to_parquet(tmp_path / "rows.parquet")
-    stored = drf.open_dataset(tmp_path / "rows.parquet", columns=["a", "b"], ids=ids)
-    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
-    group.create_array("X", data=X, chunks=(17, 2))
-    group.create_array("number", data=columns["number"], chunks=(25,))
-    group.create_array("who", data=columns["who"].astype(np.dtypes.StringDType()), chunks=(11,))
-    for number, (data, given) in enumerate(
-        (
-            (frame, ids),
-            (dd.from_pandas(frame, npartitions=3), ids),
-            (X, columns),
-            (da.from_array(X, chunks=(13, 2)), {name: frame[name] for name in ids}),
-            (stored, None),
-            (drf.open_dataset(tmp_path / "rows.zarr", ids=ids), None),
-        )
-    ):
-        out = str(tmp_path / f"{number}.parquet")
-        report = drf.write_predictions(fitted, data, out, ids=given, return_std=True)
-        assert (report["n_samples"], report["n_kept"], report["shape"]) == (60, 0, (60,))
-        found = pd.read_parquet(out)
-        assert list(found) == [*ids, "prediction", "std"]
-        assert all(found[name].tolist() == frame[name].tolist() for name in ids)
-        np.testing.assert_allclose(found["prediction"], prediction, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(found["std"], std, rtol=1e-12, atol=1e-12)
 
 
 def test_ids_of_a_shuffled_frame_stay_with_their_rows(fitted, frame, tmp_path):

@@ -6,12 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.preprocessing.folds import FOLD_RULES, Folds
+from distrff.preprocessing.folds import FOLD_RULES, ContiguousFolds, HashFolds, OneHeldOut, folds_by
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
 
 # A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
 LEVEL = 1e-12
+
+
+def fold_of(folds, start, stop):
+    """The fold of each of some rows of a partition."""
+    return folds.held_out(np.arange(start, stop)).numbers
 
 
 def assert_even(counts, shares=None):
@@ -22,7 +27,7 @@ def assert_even(counts, shares=None):
 
 @pytest.mark.parametrize("n_folds", [2, 5, 7, 10])
 def test_hashed_folds_are_balanced(rng, n_folds):
-    fold = Folds(n_folds, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
+    fold = fold_of(HashFolds(n_folds, seed_of(rng)), 0, 200_000)
     assert fold.dtype == np.int64
     assert_even(np.bincount(fold, minlength=n_folds))
 
@@ -30,7 +35,7 @@ def test_hashed_folds_are_balanced(rng, n_folds):
 def test_hashed_folds_are_even_over_regular_orders(rng):
     """Rows of every phase of a raster or a daily rhythm, neighbours, and rows of other seeds."""
     seed = seed_of(rng)
-    fold, other = (Folds(5, s, "hash", 200_000).of_rows(0, 200_000) for s in (seed, seed + 1))
+    fold, other = (fold_of(HashFolds(5, s), 0, 200_000) for s in (seed, seed + 1))
     for period in (2, 3, 5, 8, 64, 1000):
         for phase in (0, period // 2, period - 1):
             assert_even(np.bincount(fold[phase::period], minlength=5))
@@ -50,18 +55,18 @@ def test_hashed_folds_are_even_over_regular_orders(rng):
     data=st.data(),
 )
 def test_a_fold_does_not_depend_on_the_run_of_rows_it_is_asked_in(by, n_rows, n_folds, seed, data):
-    folds = Folds(n_folds, seed, by, n_rows)
-    whole = folds.of_rows(0, n_rows)
+    folds = folds_by(by, n_folds, seed).of_dataset(n_rows)
+    whole = fold_of(folds, 0, n_rows)
     start = data.draw(st.integers(0, n_rows))
     stop = data.draw(st.integers(start, n_rows))
-    np.testing.assert_array_equal(folds.of_rows(start, stop), whole[start:stop])
+    np.testing.assert_array_equal(fold_of(folds, start, stop), whole[start:stop])
     assert whole.min() >= 0
     assert whole.max() < n_folds
 
 
 @given(n_rows=st.integers(1, 3000), n_folds=st.integers(2, 20))
 def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
-    fold = Folds(n_folds, 0, "contiguous", n_rows).of_rows(0, n_rows)
+    fold = fold_of(ContiguousFolds(n_folds, n_rows), 0, n_rows)
     assert np.all(np.diff(fold) >= 0)
     counts = np.bincount(fold, minlength=n_folds)
     assert counts.sum() == n_rows
@@ -70,13 +75,14 @@ def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
 
 def test_one_fold_held_out_is_the_first_of_five_and_numbers_may_be_large(rng):
     seed, n = seed_of(rng), 10_000
-    fold = Folds(2, seed, "one held out", n).of_rows(100, n)
-    assert fold.dtype == np.int64
-    np.testing.assert_array_equal(fold == 0, Folds(5, seed, "hash", n).of_rows(100, n) == 0)
-    assert set(fold) == {0, 1}
+    numbers = np.arange(100, n)
+    judges = OneHeldOut(1, seed).held_out(numbers)
+    assert judges.numbers.dtype == np.int64
+    np.testing.assert_array_equal(judges.rows, HashFolds(5, seed).held_out(numbers).of(0))
+    assert set(judges.numbers) == {0}
     n_rows, start = 10**13, 9 * 10**12
     for by in FOLD_RULES:
-        fold = Folds(10, seed, by, n_rows).of_rows(start, start + 100)
+        fold = fold_of(folds_by(by, 10, seed).of_dataset(n_rows), start, start + 100)
         assert np.all(fold == 9) if by == "contiguous" else len(set(fold)) > 3
 
 

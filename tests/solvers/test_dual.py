@@ -15,10 +15,11 @@ def rows_of(rng, n=60, D=5, k=1):
 
 def solved(rows, C, *, held_out=None, fit_intercept=True, tol=1e-8, n_rounds=300):
     alphas = np.zeros((rows.Y.shape[1], len(rows.Z)))
+    masks = None if held_out is None else (~held_out, held_out)
     for _ in range(n_rounds):
         outputs = list(range(rows.Y.shape[1]))
         found = ascend_pairs(
-            rows, outputs, [C] * len(outputs), held_out, alphas, fit_intercept=fit_intercept, tol=tol
+            rows, outputs, [C] * len(outputs), masks, alphas, fit_intercept=fit_intercept, tol=tol
         )
         alphas = np.stack([at.alpha for at in found])
         if all(at.primal - at.dual <= 2 * tol * at.primal for at in found):

@@ -141,7 +141,8 @@ def softmax_at(rows, x, fit_intercept, C=0.8, held_out=None):
     parts = [slice(0, 20), slice(20, N)]
 
     def sums(p):
-        weights = RowWeights.of(s[p], None if held_out is None else held_out[p, None], (len(F[p]), 1))
+        masks = None if held_out is None else (~held_out[p, None], held_out[p, None])
+        weights = RowWeights.of(s[p], (len(F[p]), 1), masks)
         slopes = softmax_slopes(F[p], classes[p], weights, sigma=SIGMA)
         vector = np.einsum("rmk,rd->mkd", slopes, Z[p])
         return softmax_sums(F[p], classes[p], weights, vector, sigma=SIGMA)

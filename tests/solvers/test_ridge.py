@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 
 from distrff.errors import InputError
+from distrff.preprocessing.folds import FoldSums
 from distrff.solvers.ridge import (
     BandRidge,
+    FoldTerms,
     GramProblem,
     RidgeSystem,
     Rotation,
@@ -16,13 +18,13 @@ from distrff.solvers.ridge import (
     above_noise,
     choose_penalty,
     fold_errors,
-    fold_grams,
     gcv_errors,
     held_out_error,
     noise_floor,
     posterior_factor,
     ridge_moments,
     ridge_system,
+    row_grams,
     solution_without,
     solve_ridge,
     total_gram,
@@ -39,6 +41,17 @@ def regression_rows(seed, n, D, k):
     return Z, Y, rng.uniform(0.1, 2, n)
 
 
+def rows_of(fold, n_folds):
+    return [np.flatnonzero(fold == number) for number in range(n_folds)]
+
+
+def terms_of(n_folds):
+    folds = FoldSums(n_folds)
+    return [
+        FoldTerms.of(train, test, folds.total) for train, test in zip(folds.train, folds.test, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("rescaled", [True, False])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_few_rows_in_rotated_features_have_the_models_of_their_own(rng, fit_intercept, rescaled):
@@ -49,15 +62,17 @@ def test_few_rows_in_rotated_features_have_the_models_of_their_own(rng, fit_inte
     offset = None if fit_intercept else rng.standard_normal(k)
     problem = GramProblem(n, k, fit_intercept, (8, 64), rescaled, offset)
     rotation = Rotation.of(Z)
-    pairs = [([fold_grams(columns, Y, s, fold, 3)]) for columns in (Z, rotation.rotated)]
-    given, rotated = ((total_gram(parts, problem), parts) for parts in pairs)
+    pairs = [([row_grams(columns, Y, s, rows_of(fold, 3))]) for columns in (Z, rotation.rotated)]
+    given, rotated = ((total_gram(parts, np.ones(3), problem), parts) for parts in pairs)
     # A solution is off by about n·u times the condition number of G + alpha·I, of a matrix of trace Σs‖z‖².
     rtol = 10 * n * 1.1e-16 * (np.trace(given[0]) / alphas[0] + 1)
-    for i in range(3):
-        expected, found = (fold_errors(*one, i, [alphas[:0], alphas], problem) for one in (given, rotated))
+    for fold in terms_of(3):
+        expected, found = (fold_errors(*one, fold, [alphas[:0], alphas], problem) for one in (given, rotated))
         assert np.allclose(found.errors[1], expected.errors[1], rtol=rtol)
         for alpha in alphas:
-            one, other = (solution_without(*one, i, np.array([alpha]), problem) for one in (given, rotated))
+            one, other = (
+                solution_without(*one, fold, np.array([alpha]), problem) for one in (given, rotated)
+            )
             coef = rotation.features(other.coef)
             assert np.linalg.norm(coef - one.coef) <= rtol * np.linalg.norm(one.coef)
             assert np.allclose(other.intercept, one.intercept, rtol=rtol, atol=rtol)
@@ -66,11 +81,11 @@ def test_few_rows_in_rotated_features_have_the_models_of_their_own(rng, fit_inte
 def test_rows_without_weight_or_finite_products_are_refused(rng):
     Z, Y, fold = rng.standard_normal((6, 8)), rng.standard_normal((6, 1)), np.repeat([0, 1], 3)
     problem, s = GramProblem(6, 1, True, (8,), False), np.array([1.0, 1, 1, 0, 0, 0])
-    parts = [fold_grams(Rotation.of(Z).rotated, Y, s, fold, 2)]
+    parts = [row_grams(Rotation.of(Z).rotated, Y, s, rows_of(fold, 2))]
     with pytest.raises(InputError, match="the total weight 0"):
-        fold_errors(total_gram(parts, problem), parts, 0, [np.ones(1)], problem)
+        fold_errors(total_gram(parts, np.ones(2), problem), parts, terms_of(2)[0], [np.ones(1)], problem)
     with np.errstate(invalid="ignore"), pytest.raises(InputError, match="is not finite"):
-        total_gram([fold_grams(Rotation.of(Z * np.inf).rotated, Y, s, fold, 2)], problem)
+        total_gram([row_grams(Rotation.of(Z * np.inf).rotated, Y, s, rows_of(fold, 2))], np.ones(2), problem)
 
 
 def test_held_out_error_is_never_negative_and_keeps_nan():

@@ -29,7 +29,7 @@ def sums_at(
     """Return the sums of one binary problem at x."""
     proxy = loss if proxy is None else proxy
     F = (Z @ x[:-1] + x[-1] if fit_intercept else Z @ x)[:, None]
-    Y, weights = y[:, None], RowWeights.of(s, None, F.shape)
+    Y, weights = y[:, None], RowWeights.of(s, F.shape)
     return margin_sums(loss, proxy, F, Y, weights, sided_weights(proxy, F, Y, weights) @ Z)
 
 

@@ -30,11 +30,11 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def start_cluster(local_cluster) -> Iterator[Callable[..., tuple[LocalCluster, Client]]]:
-    """`start_cluster(n_workers)`: a cluster of one-threaded processes for this test alone, and its client."""
+    """`start_cluster(n_workers)`: a cluster for this test alone, as of `local_cluster`, and its client."""
     with ExitStack() as closing:
 
-        def start(n_workers: int) -> tuple[LocalCluster, Client]:
-            cluster = closing.enter_context(local_cluster(n_workers))
+        def start(n_workers: int, **options: bool) -> tuple[LocalCluster, Client]:
+            cluster = closing.enter_context(local_cluster(n_workers, **options))
             return cluster, closing.enter_context(Client(cluster))
 
         yield start

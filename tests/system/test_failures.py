@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.engine.cluster import connect
-from distrff.engine.distributed import ClusterExecution, WorkerList
+from distrff.engine.distributed import WorkerList
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
@@ -58,7 +58,9 @@ def strike_once(block, folder, when, pids, blow=signal.SIGKILL):
     return block
 
 
-@pytest.mark.parametrize(("alpha", "victim"), [("cv", "the reader"), (1.0, "the other")])
+@pytest.mark.parametrize(
+    ("alpha", "victim"), [("cv", "the reader"), pytest.param(1.0, "the other", marks=pytest.mark.slow)]
+)
 def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path, alpha, victim):
     X, y = rows
     expected = in_process(small_ridge(alpha=alpha), X, y)
@@ -130,6 +132,7 @@ def die(block, marker):
     return block
 
 
+@pytest.mark.slow
 def test_workers_that_die_again_and_again_are_an_error(rows, mortal, monkeypatch, tmp_path):
     monkeypatch.setattr(mortal.cluster.scheduler, "allowed_failures", 0)
     (tmp_path / "deadly").touch()
@@ -150,10 +153,10 @@ def pause(block):
 
 
 def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeypatch):
-    start_cluster(0)
+    start_cluster(0, processes=False)
     with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
         small_ridge().fit(*rows)
-    start_cluster(1)
+    start_cluster(1, processes=False)
     monkeypatch.setattr("distrff.engine.distributed._LOOK_SECONDS", 0.1)
     monkeypatch.setattr("distrff.engine.distributed._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
@@ -203,6 +206,7 @@ def wait_for_another(block, folder):
     return block
 
 
+@pytest.mark.slow
 def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path):
     cluster, client = start_cluster(1)
 
@@ -221,21 +225,8 @@ def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path)
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge(), *rows).coef_)
 
 
-def test_a_look_without_workers_is_taken_again(client, monkeypatch):
-    """The client's own renewal of what it knows leaves the workers out, at any moment."""
-    ask, looks = Client.scheduler_info, []
-
-    def renewed_meanwhile(self, n_workers=5, **options):
-        info = ask(self, n_workers, **options)
-        looks.append(len(looks))
-        return info if len(looks) > 1 else {**info, "workers": {}}
-
-    monkeypatch.setattr(Client, "scheduler_info", renewed_meanwhile)
-    assert ClusterExecution(client).n_workers == len(client.scheduler_info()["workers"]) > 0
-
-
-def test_a_cluster_that_is_gone(rows):
-    with connect(n_workers=1):
+def test_a_cluster_that_is_gone(rows, local_cluster):
+    with local_cluster(1, processes=False) as cluster, Client(cluster):
         fitted = small_ridge().fit(*rows)
     assert fitted.predict(rows[0]).shape == rows[1].shape
     with pytest.raises(
@@ -294,12 +285,3 @@ def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path):
     with pytest.raises(InputError, match="X contains NaN in row 1234, column 2"):
         small_ridge().fit(lazy, rows[1])
     wait_until(lambda: not cluster.scheduler.tasks, 5)
-
-
-def test_a_scheduler_that_is_gone_as_a_fit_begins():
-    """The client then has no word of any workers; the error says what to do."""
-    client = SimpleNamespace(scheduler_info=lambda n_workers: {}, status="closed")
-    with pytest.raises(ClusterError, match=r"the connection to it is closed\); connect to a cluster"):
-        WorkerList(client).known()
-    client.status = "running"
-    assert WorkerList(client).known() == {}

@@ -27,7 +27,7 @@ from tests.system.test_fuzzed_groups import altered_bytes, altered_json, guarded
 
 pytestmark = pytest.mark.usefixtures("small_segments", "in_this_thread", "quiet_log")
 
-N_PLAIN, N_SLOW = 6, 400  # of each kind
+N_PLAIN, N_SLOW = 3, 400  # of each kind
 FITS = {
     "Gram, folds": lambda: small_ridge("cv"),
     "conjugate gradients": lambda: small_ridge(1e-2, solver="cg"),
@@ -51,8 +51,8 @@ def quiet_log():
 @pytest.fixture
 def data():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((3000, 3))
-    return X, X[:, 0] + 0.5 * rng.standard_normal(3000)
+    X = rng.standard_normal((2100, 3))
+    return X, X[:, 0] + 0.5 * rng.standard_normal(2100)
 
 
 def data_for(kind, X, y):

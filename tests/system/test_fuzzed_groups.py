@@ -27,7 +27,7 @@ from distrff.io.storage import ROOT
 from tests.support.stored import ABSURD, GONE, NAMES, SUMS, fitted, paths_of, replaced, sealed, sums
 
 KINDS = [*NAMES, *SUMS]
-N_PLAIN, N_SLOW = 3, 280  # of each kind: some 100 and 10,000
+N_PLAIN, N_SLOW = 2, 280  # of each kind: some 100 and 10,000
 MOST_BYTES, MOST_SECONDS = 2**26, 20
 LOADERS = {
     "gram": drf.GramStatistics.load,

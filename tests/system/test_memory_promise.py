@@ -192,13 +192,13 @@ CS = (0.1, 10.0)  # a longer grid takes more passes, and no more memory
 CLASSIFIERS = ("ridge classifier", "svc", "likelihood")
 FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
-    ("ridge", "numpy", "ard"),
     ("cg", "parquet", "binning"),
-    ("svc", "dask", "learned"),
     ("likelihood", "zarr CSR", "metric"),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("ridge", "numpy", "ard"),
+            ("svc", "dask", "learned"),
             ("sgd", "zarr", "concatenated"),
             ("ridge classifier", "dask CSR", "sampling"),
             ("pca", "scipy CSR", "fourier"),

@@ -9,12 +9,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -27,7 +26,7 @@ from distributed import Client, LocalCluster, wait
 
 import distrff as drf
 from distrff.engine import distributed
-from distrff.engine.distributed import Lost, Pending
+from distrff.engine.distributed import Pending
 from distrff.engine.reduction import Reduction, Segmentation
 from distrff.engine.run import Run
 from distrff.errors import ClusterError
@@ -164,24 +163,25 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, partials, loss, seed):
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
-def test_values_before_a_loss_are_met_again(rows, large, monkeypatch, tmp_path, with_checkpoint):
+def test_values_before_a_loss_are_met_again(
+    rows, start_cluster, large, monkeypatch, tmp_path, with_checkpoint
+):
     """A fit makes no pass again that it has the value of, and callbacks hear of each pass once."""
     X, y, seen = rows[0][:6000], rows[1][:6000] > 0, []
     monkeypatch.setattr("distrff.engine.reduction._MIN_LIGHT_ROWS", 1024)
     expected = in_process(FITS["hinge"](), X, y)
-    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
-    with LocalCluster(n_workers=2, **options) as cluster, Client(cluster) as client:
+    cluster, client = start_cluster(2, processes=False)
 
-        def lose(progress) -> None:
-            seen.append((progress.sweep, progress.label))
-            if progress.error is not None and progress.sweep == 4:
-                cluster.scale(0)
-                wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], 60)
-                cluster.scale(2)
-                client.wait_for_workers(2, timeout=60)
+    def lose(progress) -> None:
+        seen.append((progress.sweep, progress.label))
+        if progress.error is not None and progress.sweep == 4:
+            cluster.scale(0)
+            wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], 60)
+            cluster.scale(2)
+            client.wait_for_workers(2, timeout=60)
 
-        kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 0} if with_checkpoint else {}
-        fitted = within_patience(partial(FITS["hinge"]().set_params(callbacks=[lose]).fit, X, y, **kept))
+    kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 0} if with_checkpoint else {}
+    fitted = within_patience(partial(FITS["hinge"]().set_params(callbacks=[lose]).fit, X, y, **kept))
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
     assert fitted.report_["sweep_labels"] == expected.report_["sweep_labels"]
     assert len(seen) == len(set(seen)) == fitted.report_["n_sweeps"]
@@ -239,6 +239,7 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
     np.testing.assert_array_equal(again, total)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_made_again(rows, start_cluster, large, monkeypatch):
     """The Gram of a model that was fitted before, and what a user persisted."""
     monkeypatch.setattr(distributed, "_LEAVING_SECONDS", 0.2)
@@ -256,7 +257,7 @@ def test_what_cannot_be_made_again(rows, start_cluster, large, monkeypatch):
 
 def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog):
     """The scheduler keeps a task for a worker that never comes: it is sent again after some looks."""
-    start_cluster(1)
+    start_cluster(1, processes=False)
     caplog.set_level("WARNING")  # a local cluster silences all handlers
     send, sent = Pending.compute, []
 
@@ -272,43 +273,6 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
     fitted = within_patience(small_ridge("cv").fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge("cv"), *rows).coef_)
-
-
-class Scheduler:
-    """A client that knows of one running worker, and of tasks in some states."""
-
-    status = "running"
-
-    def __init__(self, states):
-        self.tasks = {state: SimpleNamespace(state=state) for state in states}
-
-    def scheduler_info(self, n_workers):
-        return {"workers": {"tcp://a:1": {"status": "running", "nthreads": 1}}, "n_workers": 1}
-
-    def processing(self):
-        return {"tcp://a:1": [state for state in self.tasks if state == "processing"]}
-
-    def run_on_scheduler(self, function):
-        return function(dask_scheduler=self)
-
-
-@pytest.mark.parametrize(
-    ("states", "is_lost"),
-    [
-        (["no-worker"], True),
-        (["memory", "waiting"], True),
-        (["processing", "waiting"], False),
-        (["memory"], False),  # others are still on their way to the scheduler
-    ],
-)
-def test_looks_at_a_worker_that_does_nothing(states, is_lost):
-    roll = distributed.WorkerList(Scheduler(states))
-    watch = distributed.Liveness(roll)
-    for _ in range(distributed._IDLE_LOOKS - 1):
-        watch.look()
-    with pytest.raises(Lost) if is_lost else nullcontext():
-        watch.look()
-    assert roll.n_losses == is_lost
 
 
 def test_a_client_of_this_event_loop(rows):

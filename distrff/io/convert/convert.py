@@ -27,9 +27,8 @@ from distrff.io.convert.runs import (
     Checkpoint,
     DamagedRun,
     DenseWriter,
-    InGivenOrder,
-    InRandomOrder,
     RowOrder,
+    Sink,
     SparseWriter,
     mark_complete,
     new_group,
@@ -91,11 +90,9 @@ def open_source(
 ) -> RawSource:
     """The source of raw files, given as a file, a folder, a glob or a list of these.
 
-    All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
-    file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
-    gzip, bzip2, xz or Zstandard. `dialect`, `known` and `words` are those of `CsvSource`, `x_name` and
-    `y_name` those of `ArraySource`.
+    `dialect`, `known` and `words` are those of `CsvSource`, `x_name` and `y_name` those of `ArraySource`.
     """
+    # By the first bytes and not by names: libsvm files have any.
     files, dialect = files_of(paths, storage_options), dialect or Dialect()
     with storage_errors(f"{files[0].name} cannot be reached"):
         magic = first_bytes(files[0].fs, files[0].path)
@@ -143,58 +140,37 @@ def version_of(files: Sequence[TextFile]) -> str:
     return f"{len(files)} files, {sum(n for _, n, _ in seen):,} bytes, version {digest_of(seen)[:8]}"
 
 
-# Kinds of files that are not read, named by their first bytes, and the line of Python that reads them.
+# Kinds of files that are not read, named by their first bytes, and what reads them; {} is the path.
 
-_AS_PARQUET = ".to_parquet('rows.parquet')"
+
+def _frame(call: str, more: str = "") -> str:
+    return f"pandas.{call}.to_parquet('rows.parquet'){more}"
+
+
 _UNPACK = "unpack it and give the files in it"
-
-# Of each kind: how it begins, what it is, and what to do, where {} is the path.
+_OTHER = "unpack it{}, or compress by gzip, bzip2, xz or zstd"
+_XARRAY = "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)"
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
-    (rb"ARROW1|FEA1", "a Feather (Arrow IPC) file", "pandas.read_feather('{}')" + _AS_PARQUET),
-    (
-        rb"\x89HDF\r\n\x1a\n",
-        "an HDF5 file",
-        "pandas.read_hdf('{}').to_parquet('rows.parquet'), or for NetCDF "
-        "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)",
-    ),
-    (
-        rb"CDF[\x01\x02\x05]",
-        "a NetCDF file",
-        "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)",
-    ),
-    (
-        rb"\x80[\x02-\x05]",
-        "a pickle",
-        "pandas.read_pickle('{}').to_parquet('rows.parquet'), if you trust its source",
-    ),
-    (rb"\xd0\xcf\x11\xe0", "an Excel workbook (xls)", "pandas.read_excel('{}')" + _AS_PARQUET),
-    (rb"ORC", "an ORC file", "pandas.read_orc('{}')" + _AS_PARQUET),
+    (rb"ARROW1|FEA1", "a Feather (Arrow IPC) file", _frame("read_feather('{}')")),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _frame("read_hdf('{}')", f", or for NetCDF {_XARRAY}")),
+    (rb"CDF[\x01\x02\x05]", "a NetCDF file", _XARRAY),
+    (rb"\x80[\x02-\x05]", "a pickle", _frame("read_pickle('{}')", ", if you trust its source")),
+    (rb"\xd0\xcf\x11\xe0", "an Excel workbook (xls)", _frame("read_excel('{}')")),
+    (rb"ORC", "an ORC file", _frame("read_orc('{}')")),
     (rb"Obj\x01", "an Avro file", "polars.read_avro('{}').write_parquet('rows.parquet')"),
     (
         rb"SQLite format 3",
         "an SQLite database",
-        "pandas.read_sql('select * from TABLE', sqlite3.connect('{}')).to_parquet('rows.parquet')",
+        _frame("read_sql('select * from TABLE', sqlite3.connect('{}'))"),
     ),
-    (rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\x00", "a Stata file", "pandas.read_stata('{}')" + _AS_PARQUET),
-    (rb"\$FL[23]", "an SPSS file", "pandas.read_spss('{}')" + _AS_PARQUET),
-    (
-        rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB",
-        "a SAS file",
-        "pandas.read_sas('{}')" + _AS_PARQUET,
-    ),
+    (rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\x00", "a Stata file", _frame("read_stata('{}')")),
+    (rb"\$FL[23]", "an SPSS file", _frame("read_spss('{}')")),
+    (rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB", "a SAS file", _frame("read_sas('{}')")),
     (rb"MATLAB 5", "a MATLAB file", "numpy.savez('rows.npz', **scipy.io.loadmat('{}'))"),
     (rb"%%MatrixMarket", "a MatrixMarket file", "fit scipy.sparse.csr_array(scipy.io.mmread('{}'))"),
-    (
-        rb"X\n\x00\x00\x00|RD[AX][23]\n",
-        "a file of R",
-        "arrow::write_parquet(readRDS('{}'), 'rows.parquet') in R",
-    ),
-    (
-        rb"\x04\x22\x4d\x18",
-        "compressed by lz4",
-        "unpack it by lz4 -d, or compress by gzip, bzip2, xz or zstd",
-    ),
-    (rb"\xff\x06\x00\x00sNaPpY", "compressed by Snappy", "unpack it, or compress by gzip, bzip2, xz or zstd"),
+    (rb"X\n\x00{3}|RD[AX][23]\n", "a file of R", "arrow::write_parquet(readRDS('{}'), 'rows.parquet') in R"),
+    (rb"\x04\x22\x4d\x18", "compressed by lz4", _OTHER.format(" by lz4 -d")),
+    (rb"\xff\x06\x00\x00sNaPpY", "compressed by Snappy", _OTHER.format("")),
     (rb"\x1f\x9d", "compressed by compress (.Z)", "unpack it by uncompress"),
     (rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
     (rb"Rar!", "a RAR archive", _UNPACK),
@@ -205,23 +181,15 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
         "the pointer to a file in Git LFS",
         "fetch the file itself by git lfs pull",
     ),
-    (
-        rb"\s*\{[^\n]*\}\s*(\n|$)",
-        "JSON lines",
-        "pandas.read_json('{}', lines=True)" + _AS_PARQUET,
-    ),
-    (rb"\s*[\[{]\s*[\[{\"\]}]", "JSON", "pandas.read_json('{}')" + _AS_PARQUET),
+    (rb"\s*\{[^\n]*\}\s*(\n|$)", "JSON lines", _frame("read_json('{}', lines=True)")),
+    (rb"\s*[\[{]\s*[\[{\"\]}]", "JSON", _frame("read_json('{}')")),
     (
         rb"(?i)(\s*(%[^\n]*)?\n)*\s*@relation\b",
         "an ARFF file",
-        "pandas.DataFrame(scipy.io.arff.loadarff('{}')[0]).to_parquet('rows.parquet')",
+        _frame("DataFrame(scipy.io.arff.loadarff('{}')[0])"),
     ),
-    (
-        rb"(?i)\s*<(!doctype html|html|table)",
-        "an HTML page",
-        "pandas.read_html('{}')[0].to_parquet('rows.parquet')",
-    ),
-    (rb"\s*<\?xml|\s*<\w+[ >]", "an XML file", "pandas.read_xml('{}')" + _AS_PARQUET),
+    (rb"(?i)\s*<(!doctype html|html|table)", "an HTML page", _frame("read_html('{}')[0]")),
+    (rb"\s*<\?xml|\s*<\w+[ >]", "an XML file", _frame("read_xml('{}')")),
 )
 
 
@@ -488,10 +456,7 @@ _MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 @dataclass(frozen=True)
 class Conversion:
-    """Writes the rows of a source, encoded by the given steps, or by those that the options call for.
-
-    Attributes that are None stand for the defaults of `convert`.
-    """
+    """Writes the rows of a source, encoded by the given steps, or by those that the options call for."""
 
     source: RawSource
     options: TableOptions
@@ -512,6 +477,8 @@ class Conversion:
                     with new_group(location, overwrite=overwrite, token=checkpoint.token) as group:
                         written = self._write(group)
                     report = written
+                # Both are met in any pass, and all that was written by narrower types, or from damaged
+                # rows, is written anew: so the group begins anew, and only runs that are whole stay.
                 except WiderTypes:
                     checkpoint.start_over(self.source.state())
                 except DamagedRun as damage:
@@ -596,9 +563,7 @@ class Conversion:
         groups = [group, group.require_group(TEST)] if self.order.n_parts > 1 else [group]
         kind = SparseWriter if is_sparse else DenseWriter
         writers = [kind(one, self.chunk_rows) for one in groups]
-        if self.order.shuffle is None:
-            return InGivenOrder(writers, self.order)
-        return InRandomOrder(writers, self.order, self.checkpoint)
+        return Sink(writers, self.order, self.checkpoint)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
         source, steps, options = self.source, self.steps, self.options
@@ -631,7 +596,6 @@ class Conversion:
         return encoder, report or {"columns_made": len(steps.names_out)}
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
-        """Store how rows are encoded."""
         self.checkpoint.keep("steps", (self.source.state(), steps, report))
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
@@ -654,7 +618,7 @@ class Conversion:
 
 
 def _are_sparse(X: Any) -> bool:
-    """Whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
+    # By the first rows, as nothing that was written can become of the other kind.
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
 
@@ -685,7 +649,6 @@ def _progress(label: str, source: RawSource, checkpoint: Checkpoint) -> Iterator
         yield advance_to
 
 
-Sink = InGivenOrder | InRandomOrder
 AdvanceTo = Callable[[int], object]
 Merge = Callable[[Any, Any], Any]
 Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
@@ -697,16 +660,14 @@ Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
 def _table_steps(
     source: RawSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """The steps for a table, and the report of what they do; see `steps_of`.
-
-    Reads the first piece if the types of the columns decide everything; otherwise all rows once, for
-    categories, means, and the minima of times.
-    """
+    """The steps for a table, and the report of what they do; see `steps_of`."""
 
     def profiled(piece: Any) -> TableProfile:
         raw = as_declared(source.raw(piece, choice.used), options.types)
         return TableProfile.of(raw, options.max_categories)
 
+    # The first piece if the types of the columns decide everything; else all rows once, for categories,
+    # means, and the minima of times.
     first = next(iter(source.pieces(choice.used)), None)
     if first is None:
         raise InputError(f"{source.name} has no rows; give a file with rows")
@@ -739,10 +700,7 @@ _MAX_COLUMNS = 2**25
 
 
 def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: Any) -> TableSteps:
-    """The steps for libsvm files, after one pass: all columns as one list, and the label.
-
-    The index of the first column is 1, or 0 in files that use it.
-    """
+    """The steps for libsvm files, after one pass: all columns as one list, and the label."""
 
     def looked_at(piece: TextBlock) -> tuple[int, int, bool]:
         rows = source.rows(piece)
@@ -763,6 +721,7 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
     first, last, labels_are_whole = over(looked_at, (), merge, (1, 0, True))
     if last < first:
         raise InputError(f"{source.name} holds no entries index:value; give a file with some")
+    # Both bases are in use, and a file says which only by an index 0: without one its columns begin with 1.
     name = next(name for name, index in FIRST_INDEX.items() if index == first)
     kind = "uint8" if positive is not None else "int64" if labels_are_whole else "float64"
     target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
@@ -776,10 +735,7 @@ FIRST_INDEX = {"x": 1, "x0": 0}
 
 
 class TableEncoder:
-    """Encodes pieces of a table, X in `dtype` if it is given, else in the dtype of the steps.
-
-    `is_of_fit` says that the steps were made for these very rows.
-    """
+    """Encodes pieces of a table; `is_of_fit` says that the steps were made for these very rows."""
 
     def __init__(
         self,
@@ -798,9 +754,7 @@ class TableEncoder:
     def encode(self, piece: Any) -> tuple[Span, int, Mapping[str, Unseen]]:
         """The rows of a piece, the number of its raw rows, and categories that the fit never saw.
 
-        Called in any thread.
-
-        An InputError names the place of a value that cannot be used.
+        Called in any thread. An InputError names the place of a value that cannot be used.
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
@@ -812,7 +766,7 @@ class TableEncoder:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
-        if self._ids:
+        if self._ids:  # of the rows that are kept, as X
             assert isinstance(self._source, CsvSource)
             kept = self.steps.kept(raw)
             for i, name in enumerate(self._ids):
@@ -884,10 +838,7 @@ class SparseEncoder:
         self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """The rows of a block, X in CSR, and their number; called in any thread.
-
-        There are no categories in it.
-        """
+        """The rows of a block, X in CSR, and their number; called in any thread."""
         found, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
         self._source.check_width(piece, found, first_index, self._step.width)
         rows: Span = {"X": found.matrix(first_index, self._step.width).astype(self._step.dtype)}

@@ -105,11 +105,7 @@ class Opening(NamedTuple):
 def opening_of(
     head: bytes, given: Dialect, file: str, known: Sequence[str] = (), words: Collection[str] = ()
 ) -> Opening:
-    """Guess the dialect of a text from its first bytes, where it was not given.
-
-    A delimiter is judged by many records: by how many of them have the same number of fields, and how many
-    fields are numbers, times or truth values. Raises InputError if two guesses fit about as well.
-    """
+    """Guess the dialect of a text from its first bytes, where it was not given."""
     separator, before, head = _separator_line(head)
     lines = head.splitlines(keepends=True)
     n_sampled = max(_SAMPLE_LINES, head.count(b"\n", 0, _SAMPLE_BYTES), head.count(b"\r", 0, _SAMPLE_BYTES))
@@ -215,6 +211,8 @@ def _reading(text: str, given: Dialect, file: str, words: Collection[str]) -> _R
 
 
 def _delimiter_of(text: str, given: Dialect, file: str) -> str:
+    # csv.Sniffer takes a character that is as frequent in every line, so the comma of "4,5;7,2". Here many
+    # records judge: how many of them have the same number of fields, and how many fields are no text.
     readings = {d: _read(text, replace(given, delimiter=d)) for d in (*DELIMITERS, WHITESPACE)}
     blanks = readings.pop(WHITESPACE)
     fits = sorted((d for d, r in readings.items() if r.n_fields > 1), key=lambda d: -readings[d].score)
@@ -277,11 +275,8 @@ def _is_typed(field: str) -> bool:
 
 
 def _check_decimal(reading: _Reading, file: str, words: Collection[str]) -> None:
-    """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands.
-
-    The columns `words`, by name or index, are known to hold text.
-    """
-    said = _places_of(words, reading.records[0])
+    """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands."""
+    said = _places_of(words, reading.records[0])  # known to hold text
     rows = (enumerate(map(str.strip, record)) for record in reading.records[1:])
     fields = [(field, i + 1) for row in rows for i, field in row if i not in said]
     found = {d: [at for at in fields if d in at[0] and re.fullmatch(number_pattern(d), at[0])] for d in ",."}
@@ -336,10 +331,7 @@ _YEAR = re.compile(r"(19|20)\d\d", re.ASCII)
 
 
 def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
-    """Whether the first record holds names: what a model needs, or else words and no number.
-
-    Where no record has a number, words that occur again below are values.
-    """
+    """Whether the first record holds names: what a model needs, or else words and no number."""
     first, others = records[0], records[1:]
     if known and set(known) <= set(map(str, range(len(first)))):
         return False
@@ -350,13 +342,11 @@ def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
         return False
     if any(_is_typed(f) and f not in _MISSING for record in others for f in map(str.strip, record)):
         return True
+    # Without a number anywhere, words that occur again below are values.
     return not any(a == b for record in others for a, b in zip(first, record, strict=False))
 
 
 def _named(fields: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of columns; those without one are called as pandas calls them.
-
-    Models of earlier versions call them by their index.
-    """
-    names = (field.strip() for field in fields)
+    """The names of columns; those without one are called as pandas calls them."""
+    names = (field.strip() for field in fields)  # models of earlier versions have an index for an empty one
     return tuple(name or (str(i) if str(i) in known else f"Unnamed: {i}") for i, name in enumerate(names))

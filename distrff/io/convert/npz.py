@@ -19,7 +19,6 @@ from distrff.io.convert.text import TextFile
 from distrff.io.dataset import check_real, cuts, native
 from distrff.io.storage import (
     file_name,
-    first_bytes,
     full_disk_errors,
     one_line,
     own_folder,
@@ -36,7 +35,6 @@ _BLOCK_BYTES = 8 * 2**20
 class ArrayBlock(NamedTuple):
     """Some rows of the arrays of one file."""
 
-    file: str
     start: int  # number of the first row
     X: np.ndarray  # of shape (r, d)
     y: np.ndarray | None  # of shape (r,) or (r, k)
@@ -80,12 +78,6 @@ class ArraySource(RawSource):
         self.total = X.n_bytes
         self._separate(False)
 
-    @property
-    def is_npy(self) -> bool:
-        """Whether X is a file of its own, and y another."""
-        with storage_errors(f"{self.file.name} cannot be reached"):
-            return first_bytes(self.file.fs, self.file.path).startswith(npy.MAGIC_PREFIX)
-
     def _separate(self, are_separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
         self.columns = tuple(map(str, range(self._n_columns))) if are_separate else ("X",)
@@ -98,11 +90,6 @@ class ArraySource(RawSource):
         if options.target is not None or not self.targets:
             return options
         return replace(options, target="y" if self.targets == ("y",) else list(self.targets))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All columns of the table."""
-        return (*self.columns, *self.targets)
 
     @property
     def kinds(self) -> dict[str, str | None]:  # type: ignore[override]
@@ -119,7 +106,7 @@ class ArraySource(RawSource):
                 n = stop - start
                 rows = X.take(n).reshape(n, self._n_columns).astype(self._dtype, copy=False)
                 labels = None if y is None else y.take(n).astype(native(y.dtype), copy=False)
-                yield ArrayBlock(self.name, start, rows, labels, stop * row_bytes)
+                yield ArrayBlock(start, rows, labels, stop * row_bytes)
 
     def raw(self, piece: ArrayBlock, names: Sequence[str]) -> dict[str, RawColumn]:
         return {name: self._column(piece, name) for name in names}
@@ -132,7 +119,7 @@ class ArraySource(RawSource):
         return RawColumn("number", piece.X[:, int(name)])
 
     def place(self, piece: ArrayBlock, row: int) -> str:
-        return f"{piece.file}, row {piece.start + row}"
+        return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
         """Read X as the steps do: as one list, or column by column."""
@@ -141,43 +128,39 @@ class ArraySource(RawSource):
     def _arrays(self, stack: ExitStack) -> tuple[_Stream, _Stream | None]:
         with storage_errors(f"{self.file.name} cannot be reached"):
             handle = stack.enter_context(self.file.fs.open(self.file.path, "rb"))
-        if handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
-            handle.seek(0)
-            return _Stream(handle, self.file.name, stack), self._targets_beside(stack)
+        self.is_npy = (
+            handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
+        )  # X is a file of its own, y another
         handle.seek(0)
-        try:
+        if self.is_npy:
+            return _Stream(handle, self.file.name, stack), self._targets_beside(stack)
+        with _reading(self.file.name):
             archive = zipfile.ZipFile(handle)
-        except zipfile.BadZipFile as error:
-            raise InputError(
-                f"{self.file.name} cannot be read as .npz ({one_line(error)}); write it again"
-            ) from error
-        X = self._member(archive, self._x_name, "x_name", stack)
-        name = self._y_name or "y"
-        if self._y_name is None and f"{name}.npy" not in archive.namelist():
-            return X, None
-        return X, self._member(archive, name, "y_name", stack)
+        members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+
+        def member(name: str, parameter: str) -> _Stream:
+            if name not in members:
+                raise InputError(
+                    f"{self.file.name} has no array {name!r}; give {parameter} as one of: "
+                    f"{', '.join(members) or 'none'}"
+                )
+            stream = stack.enter_context(archive.open(f"{name}.npy"))
+            return _Stream(stream, f"array {name!r} of {self.file.name}", stack)
+
+        X = member(self._x_name, "x_name")
+        has_y = self._y_name is not None or "y" in members
+        return X, member(self._y_name or "y", "y_name") if has_y else None
 
     def _targets_beside(self, stack: ExitStack) -> _Stream | None:
         if self._y_name is None:
             return None
         name = file_name(self.file.fs, self._y_name)
         try:
-            handle = stack.enter_context(self.file.fs.open(self._y_name, "rb"))
+            return _Stream(stack.enter_context(self.file.fs.open(self._y_name, "rb")), name, stack)
         except FileNotFoundError as error:
             raise InputError(
                 f"{name} does not exist; for a .npy file y_name is the path of the file that holds y"
             ) from error
-        return _Stream(handle, name, stack)
-
-    def _member(self, archive: zipfile.ZipFile, name: str, parameter: str, stack: ExitStack) -> _Stream:
-        members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
-        if name not in members:
-            raise InputError(
-                f"{self.file.name} has no array {name!r}; give {parameter} as one of: "
-                f"{', '.join(members) or 'none'}"
-            )
-        member = stack.enter_context(archive.open(f"{name}.npy"))
-        return _Stream(member, f"array {name!r} of {self.file.name}", stack)
 
 
 class _Stream:
@@ -199,9 +182,8 @@ class _Stream:
 
     def skip(self, n: int) -> None:
         """Pass over the next n rows."""
-        if self._rows is not None:
-            self._at += n
-        elif n:
+        self._at += n
+        if self._rows is None:
             with _reading(self.name):
                 self._handle.seek(n * self._row_bytes, 1)
 

@@ -22,21 +22,22 @@ randomization procedure"; Rao 1961.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import zarr
 from scipy.sparse import csr_matrix, issparse
 
@@ -65,11 +66,8 @@ KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk
 _SHARD_CHUNKS = 8  # a shard is one file and one request, and is decoded at once
 _SPARSE_CHUNK = 2**19  # entries
+_ENTRIES = ("X/data", "X/indices")
 _ZARR_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")  # a chunk whose writer was killed
-
-Places = Mapping[str, Sequence[int]]
-"""Of each array of a group, how many values it has taken and how many of them are written."""
-_NOTHING = (0, 0)
 
 
 @contextmanager
@@ -97,10 +95,7 @@ def mark_complete(group: zarr.Group) -> None:
 
 
 class GrowingArray:
-    """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`.
-
-    With a `chunk` shorter than `length`, shards have `length` rows.
-    """
+    """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`."""
 
     def __init__(
         self, group: zarr.Group, name: str, like: Any, length: int, *, chunk: int | None = None
@@ -109,11 +104,6 @@ class GrowingArray:
         self._buffer = np.empty((length, *like.shape[1:]), like.dtype)
         self._array: zarr.Array | None = None
         self._held = self.written = self._skipped = 0
-
-    @property
-    def taken(self) -> int:
-        """The number of values that were appended."""
-        return self.written + self._held - self._skipped
 
     def go_on(self, taken: int, written: int) -> None:
         """Go on with an array of which an earlier process wrote some values.
@@ -127,7 +117,7 @@ class GrowingArray:
         self.written, self._skipped = written, written - taken
 
     def create(self, chunk: int) -> None:
-        """Create the array, empty."""
+        # Shards of `length` rows, if their chunks are shorter: an object store has one object a shard.
         length, *others = self._buffer.shape
         self._array = self._group.create_array(
             self._name,
@@ -174,7 +164,8 @@ class GroupWriter(ABC):
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
         self._group, self._chunk_rows = group, chunk_rows
         self._arrays: dict[str, GrowingArray] = {}
-        self._before: Places = {}
+        self._before: Mapping[str, int] = {}  # what an earlier process wrote of each array
+        self._begin = (0, 0)  # rows and entries of CSR before those that are appended
 
     @abstractmethod
     def _parts(self, rows: Span) -> Span:
@@ -183,13 +174,17 @@ class GroupWriter(ABC):
     @abstractmethod
     def _new_array(self, name: str, parts: Span) -> GrowingArray: ...
 
+    def _length(self, name: str, n_rows: int, n_entries: int) -> int:
+        """The values of an array that holds some rows, and entries of CSR."""
+        return n_rows
+
     def append(self, rows: Span) -> None:
         """Take some rows, X dense or CSR; write full shards."""
         parts = self._parts(rows)
         if not self._arrays:
             arrays = {name: self._new_array(name, parts) for name in parts}
             for name, array in arrays.items():
-                array.go_on(*self._before.get(name, _NOTHING))
+                array.go_on(self._length(name, *self._begin), self._before.get(name, 0))
             self._arrays = arrays
         for name, values in parts.items():
             self._arrays[name].append(values)
@@ -198,28 +193,34 @@ class GroupWriter(ABC):
         """Write what is left, and return the number of rows."""
         return max((array.finish() for array in self._arrays.values()), default=0)
 
-    def places(self) -> dict[str, tuple[int, int]]:
-        """How many values each array has taken and written, none before the first rows."""
-        return {name: (array.taken, array.written) for name, array in self._arrays.items()}
+    def written(self) -> dict[str, int]:
+        """How many values of each array are written, none before the first rows."""
+        return {name: array.written for name, array in self._arrays.items()}
 
-    def go_on(self, places: Places) -> bool:
-        """Go on where an earlier process was, before the first rows; return whether its arrays are there.
+    def go_on(self, written: Mapping[str, int], begins: Sequence[tuple[int, int]]) -> int | None:
+        """Go on where an earlier process was, before the first rows; return the place of the next ones.
 
-        The next rows to be appended are those from the number taken on.
+        `begins` has the numbers of rows and entries before each run of rows that will come. None if the
+        arrays are not there.
         """
         try:
-            are_there = all(self._group[name].shape[0] >= n for name, (_, n) in places.items() if n)
+            if any(n and self._group[name].shape[0] < n for name, n in written.items()):
+                return None
         except (KeyError, ValueError, TypeError, OSError):
-            are_there = False
-        self._before = places if are_there else {}
-        return are_there
+            return None
+        place = 0  # of the first rows of which some value is not written
+        while written and place + 1 < len(begins):
+            if any(n < self._length(name, *begins[place + 1]) for name, n in written.items()):
+                break
+            place += 1
+        self._before, self._begin = written, begins[place]
+        return place
 
 
 class DenseWriter(GroupWriter):
     """Writes the arrays X (n, d), y and sample_weight.
 
-    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard has eight chunks. The other arrays
-    have one chunk per shard of X.
+    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard has eight chunks.
     """
 
     def _parts(self, rows: Span) -> Span:
@@ -241,31 +242,30 @@ class DenseWriter(GroupWriter):
 class SparseWriter(GroupWriter):
     """Writes X as a group with the arrays data, indices and indptr of a CSR matrix, and y, sample_weight.
 
-    The group has the attributes by which other readers (anndata) recognize such a matrix: `encoding-type`
-    "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
+    A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
-    _n_entries = _n_columns = 0
+    _n_columns = 0
+    _n_entries: int | None = None  # before the first rows
 
-    def go_on(self, places: Places) -> bool:
-        are_there = super().go_on(places)
-        self._n_entries = self._before.get("X/data", _NOTHING)[0]
-        return are_there
+    def _length(self, name: str, n_rows: int, n_entries: int) -> int:
+        if name in _ENTRIES:
+            return n_entries
+        return n_rows + (name == "X/indptr" and n_rows > 0)
 
     def _parts(self, rows: Span) -> Span:
         X = csr_matrix(rows["X"])
-        starts = X.indptr[1:].astype(np.int64) + self._n_entries
-        if not self._arrays and not self._before.get("X/indptr", _NOTHING)[0]:
-            starts = np.concatenate([np.zeros(1, np.int64), starts])
-        self._n_columns, self._n_entries = X.shape[1], self._n_entries + X.nnz
+        n_rows, n_entries = self._begin if self._n_entries is None else (1, self._n_entries)
+        starts = X.indptr[n_rows > 0 :].astype(np.int64) + n_entries  # the first one of all is the 0
+        self._n_columns, self._n_entries = X.shape[1], n_entries + X.nnz
         parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False), "X/indptr": starts}
         return parts | {name: values for name, values in rows.items() if name != "X"}
 
     def _new_array(self, name: str, parts: Span) -> GrowingArray:
         self._group.require_group("X")
-        length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows or 2**16
+        length = _SPARSE_CHUNK if name in _ENTRIES else self._chunk_rows or 2**16
         array = GrowingArray(self._group, name, parts[name], length)
-        if not self._before.get(name, _NOTHING)[1]:
+        if not self._before.get(name):
             array.create(length)
         return array
 
@@ -275,6 +275,7 @@ class SparseWriter(GroupWriter):
         if not self._arrays:
             return 0
         n_rows = self._arrays["X/indptr"].written - 1
+        # By these attributes other readers (anndata) recognize such a matrix.
         encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         self._group["X"].update_attributes(encoding | {"shape": [n_rows, self._n_columns]})
         return n_rows
@@ -290,11 +291,9 @@ def is_test_row(rows: np.ndarray, seed: int, fraction: float) -> np.ndarray:
 
 
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Key of each row number, uint64: shuffled rows are sorted by their keys.
-
-    Keys are 64 hashed bits, different for different rows. So all orders are equally likely, as far as the
-    hash is random, and the order does not depend on how the rows are cut into blocks.
-    """
+    """Key of each row number, uint64: shuffled rows are sorted by their keys."""
+    # 64 hashed bits, different for different rows: all orders are equally likely, as far as the hash is
+    # random, and the order does not depend on how the rows are cut into blocks.
     return row_hash(np.asarray(rows, np.uint64), child_seed(seed, "shuffle"))
 
 
@@ -317,53 +316,34 @@ class RowOrder(NamedTuple):
         return is_test_row(rows, self.shuffle or 0, self.test_fraction).astype(np.int64)
 
 
-class InGivenOrder:
-    """Passes rows to the writer of their part as they come."""
-
-    def __init__(self, writers: Sequence[GroupWriter], order: RowOrder) -> None:
-        self._writers, self._order, self._n_rows = writers, order, 0
-
-    def append(self, rows: Span) -> None:
-        """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
-        n_rows = rows["X"].shape[0]
-        parts = self._order.part_of(self._n_rows, n_rows)
-        self._n_rows += n_rows
-        for part, writer in enumerate(self._writers):
-            if (chosen := parts == part).all():
-                writer.append(rows)
-            elif chosen.any():
-                writer.append({name: values[chosen] for name, values in rows.items()})
-
-    def finish(self) -> list[int]:
-        """Store what is left, and return the number of rows of each part."""
-        return [writer.finish() for writer in self._writers]
-
-
-class InRandomOrder:
-    """Keeps rows in runs, and passes them to the writers of their parts in the order of their keys."""
+class Sink:
+    """Passes encoded rows to the writers of their parts: as they come, or shuffled at the end."""
 
     def __init__(self, writers: Sequence[GroupWriter], order: RowOrder, checkpoint: Checkpoint) -> None:
-        assert order.shuffle is not None
-        self._writers, self._order, self._seed = writers, order, order.shuffle
-        self._checkpoint, self._runs = checkpoint, checkpoint.runs
-        self._n_rows = self._runs.n_rows  # of each part; an earlier process may have taken some
+        self._writers, self._order, self._checkpoint = writers, order, checkpoint
+        self._n_rows = checkpoint.runs.n_rows  # of each part; an earlier process may have taken some
 
     def append(self, rows: Span) -> None:
         """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
-        n_rows = rows["X"].shape[0]
-        parts = self._order.part_of(int(self._n_rows.sum()), n_rows)
-        keys = np.empty(n_rows, np.uint64)
-        for part, first in enumerate(self._n_rows.tolist()):
-            n = np.count_nonzero(parts == part)
-            keys[parts == part] = shuffle_keys(np.arange(first, first + n), self._seed)
-        self._n_rows = self._n_rows + np.bincount(parts, minlength=len(self._n_rows))
-        self._runs.append(parts, keys, rows)
+        parts = self._order.part_of(int(self._n_rows.sum()), rows["X"].shape[0])
+        counts = np.bincount(parts, minlength=len(self._writers))
+        if self._order.shuffle is not None:
+            keys = np.empty(len(parts), np.uint64)
+            for part, (first, n) in enumerate(zip(self._n_rows.tolist(), counts.tolist(), strict=True)):
+                keys[parts == part] = shuffle_keys(np.arange(first, first + n), self._order.shuffle)
+            self._checkpoint.runs.append(parts, keys, rows)
+        else:
+            for part in np.flatnonzero(counts).tolist():
+                chosen = {name: values[parts == part] for name, values in rows.items()}
+                self._writers[part].append(rows if counts[part] == len(parts) else chosen)
+        self._n_rows = self._n_rows + counts
 
     def finish(self) -> list[int]:
-        """Store the rows in their order, and return the number of rows of each part."""
-        for part, writer in enumerate(self._writers):
-            for rows in self._checkpoint.in_order(part, writer):
-                writer.append(rows)
+        """Write what is left, and return the number of rows of each part."""
+        if self._order.shuffle is not None:
+            for part, writer in enumerate(self._writers):
+                for rows in self._checkpoint.in_order(part, writer):
+                    writer.append(rows)
         return [writer.finish() for writer in self._writers]
 
 
@@ -386,156 +366,100 @@ class DamagedRun(Exception):
         self.number = number
 
 
-class RowLayout(NamedTuple):
-    """How rows lie in a run: a record for each row, and of CSR one for each entry."""
+_OF_ENTRIES = ("index", "value")  # arrays of a run that have an item for each entry of CSR, not for each row
 
-    rows: np.dtype
-    entries: np.dtype | None
-    n_columns: int
 
-    @property
-    def kinds(self) -> list[np.dtype]:
-        return [self.rows] if self.entries is None else [self.rows, self.entries]
-
-    @classmethod
-    def of(cls, rows: Span) -> RowLayout:
-        X, others = rows["X"], {name: values for name, values in rows.items() if name != "X"}
-        fields: list[Any] = [("key", "<u8")]
-        entries = None
-        if issparse(X):
-            entries = np.dtype([("index", "<i4"), ("value", X.dtype.str)])
-            fields.append(("n_entries", "<i8"))
+def _sorted_arrays(rows: Span, order: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, list[str]], int]:
+    """Rows in another order as plain arrays, the words of columns of text, and the columns of X."""
+    # Arrays of one type each, and not records: NumPy sorts records field by field, in five times the time,
+    # and a file of arrays needs no layout of its own. CSR becomes the number of entries of each row, their
+    # columns and values; text the number of its word.
+    arrays, words = {}, {}
+    for name, given in rows.items():
+        values = given[order]
+        if issparse(values):
+            arrays["n_entries"] = np.diff(values.indptr).astype(np.int64)
+            arrays |= {"index": values.indices.astype(np.int32), "value": values.data}
+        elif values.dtype.kind == "O":
+            arrays[name], found = pd.factorize(values, use_na_sentinel=False)
+            words[name] = found.tolist()
         else:
-            fields.append(("X", X.dtype.str, X.shape[1:]))
-        for name, values in others.items():
-            kind = "<i4" if values.dtype.kind == "O" else values.dtype.str  # text as the number of a word
-            fields.append((name, kind, values.shape[1:]))
-        return cls(np.dtype(fields), entries, X.shape[1])
-
-    def no_rows(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The parts and records of no rows."""
-        return np.empty(0, np.int64), [np.empty(0, kind) for kind in self.kinds]
-
-    def to_json(self) -> dict[str, Any]:
-        descriptions = [None if one is None else one.descr for one in (self.rows, self.entries)]
-        return {"rows": descriptions[0], "entries": descriptions[1], "n_columns": self.n_columns}
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> RowLayout:
-        def read(fields: Any) -> np.dtype:
-            return np.dtype([(name, kind, *map(tuple, shape)) for name, kind, *shape in fields])
-
-        entries = None if found["entries"] is None else read(found["entries"])
-        return cls(read(found["rows"]), entries, int(found["n_columns"]))
-
-    def packed(self, keys: np.ndarray, rows: Span, words: dict[str, int]) -> list[np.ndarray]:
-        """Records of rows, and of the entries of CSR; `words` numbers text, and takes new words."""
-        records = np.empty(len(keys), self.rows)
-        records["key"] = keys
-        for name, values in rows.items():
-            if name == "X" and self.entries is not None:
-                records["n_entries"] = np.diff(values.indptr)
-            elif values.dtype.kind == "O":
-                codes = [words.setdefault(word, len(words)) for word in values.ravel().tolist()]
-                records[name] = np.array(codes, np.int32).reshape(values.shape)
-            else:
-                records[name] = values
-        if self.entries is None:
-            return [records]
-        entries = np.empty(rows["X"].nnz, self.entries)
-        entries["index"], entries["value"] = rows["X"].indices, rows["X"].data
-        return [records, entries]
-
-    def unpacked(self, records: list[np.ndarray], words: Sequence[str]) -> Span:
-        """The rows of some records, with their keys as `key`."""
-        found: Span = {name: records[0][name] for name in self.rows.names or ()}
-        if words:
-            found["y"] = np.array([*words, None], dtype=object)[found["y"]]
-        if self.entries is not None:
-            starts = np.concatenate([[0], np.cumsum(found.pop("n_entries"))])
-            parts = (records[1]["value"].copy(), records[1]["index"].copy(), starts)
-            found["X"] = csr_matrix(parts, shape=(len(starts) - 1, self.n_columns))
-        return found
+            arrays[name] = np.ascontiguousarray(values)  # the bytes of a row lie together
+    return arrays, words, rows["X"].shape[1]
 
 
 @dataclass(frozen=True)
 class _Run:
-    """A run of rows that is stored; arrays count by cell, those of all parts one after the other."""
+    """A stored run of rows: plain arrays, one after the other, each of them cell by cell."""
 
     location: Location
-    layout: RowLayout
-    words: list[str]  # that its text is made of
-    counts: list[np.ndarray]  # of rows, and of the entries of CSR
-    checks: list[np.ndarray]  # CRC-32 of their bytes
-    offsets: list[np.ndarray]  # where the bytes of each cell begin, and at last end, in the file
+    tree: Mapping[str, Any]
+    arrays: dict[
+        str, tuple[np.dtype, list[int], np.ndarray]
+    ]  # dtype, shape after the rows, where cells begin
 
     @classmethod
-    def of(cls, location: Location, tree: Mapping[str, Any], start: int) -> _Run:
-        layout = RowLayout.from_json(tree["layout"])
-        counts, checks = ([np.array(one) for one in tree[key]] for key in ("counts", "checks"))
-        offsets = []
-        for n, kind in zip(counts, layout.kinds, strict=True):
-            offsets.append(start + np.concatenate([[0], np.cumsum(n)]) * kind.itemsize)
-            start = int(offsets[-1][-1])
-        return cls(location, layout, list(tree["words"]), counts, checks, offsets)
+    def of(cls, location: Location, tree: Mapping[str, Any], described: list[Any], start: int) -> _Run:
+        arrays = {}
+        for name, (kind, (_, *shape), _) in zip(tree["names"], described, strict=True):
+            counts = tree["n_entries" if name in _OF_ENTRIES else "n_rows"]
+            offsets = np.cumsum([0, *counts]) * np.dtype(kind).itemsize * math.prod(shape) + start
+            arrays[name], start = (np.dtype(kind), shape, offsets), int(offsets[-1])
+        return cls(location, tree, arrays)
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each cell."""
-        return np.sum([np.diff(ends) for ends in self.offsets], axis=0)
+        none = np.zeros(len(self.tree["n_rows"]), np.int64)  # of a last run without rows
+        return np.sum([none, *(np.diff(offsets) for _, _, offsets in self.arrays.values())], axis=0)
 
     def read(self, first: int, stop: int) -> Span:
         """The rows of the cells [first, stop); raises DamagedPart if they are not as they were written."""
-        records = []
-        for offsets, checks, kind in zip(self.offsets, self.checks, self.layout.kinds, strict=True):
-            ends = (offsets[first : stop + 1] - offsets[first]).tolist()
+        contents = []
+        for _, _, offsets in self.arrays.values():
             begin, end = int(offsets[first]), int(offsets[stop])  # stores refuse a range of no bytes
-            found = memoryview(read_range(self.location, begin, end) if begin < end else b"")
-            for check, (a, b) in zip(checks[first:stop], pairwise(ends), strict=True):
-                if b > a and zlib.crc32(found[a:b]) != check:
-                    raise DamagedPart(f"{self.location} is damaged")
-            records.append(np.frombuffer(found, kind))
-        return self.layout.unpacked(records, self.words)
+            contents.append(memoryview(read_range(self.location, begin, end) if begin < end else b""))
+        if self.checks(contents, first, stop) != self.tree["checks"][first:stop]:
+            raise DamagedPart(f"{self.location} is damaged")
+        rows: Span = {
+            name: np.frombuffer(content, kind).reshape(-1, *shape)
+            for content, (name, (kind, shape, _)) in zip(contents, self.arrays.items(), strict=True)
+        }
+        for name, words in self.tree["words"].items():
+            rows[name] = np.array([*words, None], dtype=object)[rows[name]]
+        if "n_entries" in rows:
+            starts = np.concatenate([[0], np.cumsum(rows.pop("n_entries"))])
+            entries = (rows.pop("value"), rows.pop("index"), starts)
+            rows["X"] = csr_matrix(entries, shape=(len(rows["key"]), self.tree["n_columns"]))
+        return rows
 
-
-@dataclass
-class _Waiting:
-    """The rows of the next run, in blocks.
-
-    `finished` says how many blocks are of whole pieces of the source, and what is known after these. It is
-    replaced as a whole: a signal may come between any two steps.
-    """
-
-    blocks: list[tuple[np.ndarray, list[np.ndarray]]] = field(default_factory=list)  # parts, and records
-    words: dict[str, int] = field(default_factory=dict)
-    n_bytes: int = 0
-    finished: tuple[int, dict[str, Any]] | None = None
+    def checks(self, contents: Iterable[memoryview], first: int, stop: int) -> list[int]:
+        """CRC-32 of the bytes of each of the cells [first, stop) in all arrays."""
+        found = [0] * (stop - first)
+        for content, (_, _, offsets) in zip(contents, self.arrays.values(), strict=True):
+            ends = pairwise((offsets[first : stop + 1] - offsets[first]).tolist())
+            found = [zlib.crc32(content[a:b], check) for check, (a, b) in zip(found, ends, strict=True)]
+        return found
 
 
 class Runs:
-    """Rows of one or two parts in the runs of a folder, where they stay if `is_kept`.
-
-    `done` says what the caller noted when the last run was written.
-    """
+    """Rows of one or two parts in the runs of a folder, where they stay if `is_kept`."""
 
     def __init__(self, place: Location, n_parts: int, done: dict[str, Any], *, is_kept: bool) -> None:
-        self._place, self._n_parts, self._is_kept = place.within("runs"), n_parts, is_kept
-        self.done = done
-        self._layout: RowLayout | None = None
+        self._place, self._n_cells, self._is_kept = place.within("runs"), n_parts << _CELL_BITS, is_kept
+        self.done = done  # what the caller noted when the last run was written
         self._runs: list[_Run] = []
-        self._waiting = _Waiting()
-        if not is_kept:
-            self._place.make_folder()
+        self._waiting: list[tuple[np.ndarray, np.ndarray, Span]] = []  # cells, keys and rows of each piece
+        self._n_bytes, self._finished = 0, (0, done)  # how many of them are whole, and what is known then
 
     @property
     def is_sparse(self) -> bool | None:
-        """Whether the rows are CSR; None while there are none."""
-        return None if self._layout is None else self._layout.entries is not None
+        """Whether the stored rows are CSR; None while there are none."""
+        return "value" in self._runs[0].arrays if self._runs else None
 
     @property
     def n_rows(self) -> np.ndarray:
         """The number of stored rows of each part."""
-        counts = [run.counts[0].reshape(self._n_parts, -1).sum(axis=1) for run in self._runs]
-        return np.sum([np.zeros(self._n_parts, np.int64), *counts], axis=0)
+        counts = [np.reshape(run.tree["n_rows"], (-1, 1 << _CELL_BITS)).sum(axis=1) for run in self._runs]
+        return np.sum([np.zeros(self._n_cells >> _CELL_BITS, np.int64), *counts], axis=0)
 
     def find(self) -> None:
         """Take the runs of an earlier process, from the first on up to one that is missing or damaged."""
@@ -544,11 +468,11 @@ class Runs:
         places = [self._place.within(_name(i + 1)) for i in range(n)]
         heads = prefetched([partial(read_head, place) for place in places], _N_READERS, _N_READERS)
         try:
-            for place, (tree, start) in zip(places, heads, strict=True):
+            for place, (tree, described, start) in zip(places, heads, strict=True):
                 if tree["after"] != self.done:  # where two processes wrote, rows would be missing or twice
                     raise ValueError(f"{place} does not follow the run before it")
-                run = _Run.of(place, tree, start)
-                self._runs, self._layout, self.done = [*self._runs, run], run.layout, dict(tree["done"])
+                self._runs = [*self._runs, _Run.of(place, tree, described, start)]
+                self.done = dict(tree["done"])
         except (DamagedPart, KeyError, TypeError, ValueError) as damage:
             logger.warning("%s; its rows are read again", damage)
         self.remove(len(self._runs) + 1)
@@ -563,76 +487,75 @@ class Runs:
 
     def append(self, parts: np.ndarray, keys: np.ndarray, rows: Span) -> None:
         """Take some rows of these parts and keys."""
-        if self._layout is None:
-            self._layout = RowLayout.of(rows)
-        records = self._layout.packed(keys, rows, self._waiting.words)
-        self._waiting.blocks.append((parts, records))
-        self._waiting.n_bytes += sum(one.nbytes for one in records)
+        cells = (parts << _CELL_BITS) + (keys >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
+        self._waiting.append((cells, keys, rows))
+        X = rows["X"]
+        self._n_bytes += X.data.nbytes + (X.indices.nbytes if issparse(X) else 0)
 
     def note(self, done: dict[str, Any]) -> bool:
         """Note what is true once all rows so far are stored; return whether they are enough for a run."""
-        self._waiting.finished = (len(self._waiting.blocks), done)
-        return self._waiting.n_bytes >= _RUN_BYTES
+        self._finished = (len(self._waiting), done)
+        return self._n_bytes >= _RUN_BYTES
 
     def write(self) -> bool:
-        """Write the rows up to the last note; return whether there were any."""
-        waiting = self._waiting
-        n_blocks, done = waiting.finished or (0, self.done)
-        if self._layout is None or (not n_blocks and done["is_last"] == self.done["is_last"]):
+        """Write the rows up to the last note; return whether there were any, or the last one was noted."""
+        # A signal may come between any two lines, and this is called again: a run is written twice then,
+        # never half of one, and the next process takes only runs that follow each other.
+        n_pieces, done = self._finished
+        is_end = bool(self._runs) and done["is_last"] and not self.done["is_last"]
+        if done is self.done or not (n_pieces or is_end):  # the same after a signal between the last lines
             return False
-        blocks = waiting.blocks[:n_blocks] or [self._layout.no_rows()]
-        parts, *records = (np.concatenate(found) for found in zip(*((p, *r) for p, r in blocks), strict=True))
-        counts, records = _by_cell(parts, records, self._n_parts)
-        tree = {
-            "after": self.done,
-            "done": done,
-            "layout": self._layout.to_json(),
-            "words": list(waiting.words),
-            "counts": [n.tolist() for n in counts],
-            "checks": [_checks(n, one) for n, one in zip(counts, records, strict=True)],
-        }
+        arrays: dict[str, np.ndarray] = {}
+        n_rows = n_entries = np.zeros(self._n_cells, np.int64)
+        tree: dict[str, Any] = {"after": self.done, "done": done, "words": {}, "n_columns": 0}
+        if n_pieces:
+            all_cells, keys, rows = zip(*self._waiting[:n_pieces], strict=True)
+            cells = np.concatenate(all_cells)
+            order = np.argsort(cells, kind="stable")
+            joined = {name: joined_rows([one[name] for one in rows]) for name in rows[0]}
+            arrays, tree["words"], tree["n_columns"] = _sorted_arrays(joined, order)
+            arrays = {"key": np.concatenate(keys)[order], **arrays}
+            n_rows = np.bincount(cells, minlength=self._n_cells)
+            if "n_entries" in arrays:
+                n_entries = np.bincount(cells[order], arrays["n_entries"], self._n_cells).astype(np.int64)
+        tree |= {"names": list(arrays), "n_rows": n_rows.tolist(), "n_entries": n_entries.tolist()}
         place = self._place.within(_name(len(self._runs) + 1))
-        run = _Run.of(place, tree, self._stored(place, tree, records))
-        # A signal before the last line lets the same run be written again.
-        self._runs, self.done = [*self._runs, run], done
-        self._waiting = _Waiting()
+        described = [[A.dtype.str, A.shape, "C"] for A in arrays.values()]
+        run = _Run.of(place, tree, described, 0)
+        tree["checks"] = run.checks(map(bytes_of, arrays.values()), 0, self._n_cells)
+        n_bytes = write_part(place, tree, list(arrays.values()), is_lasting=self._is_kept)
+        start = n_bytes - sum(A.nbytes for A in arrays.values())
+        self._runs = [*self._runs, _Run.of(place, tree, described, start)]
+        self.done = done
+        self._waiting, self._n_bytes, self._finished = [], 0, (0, done)
         return True
-
-    def _stored(self, place: Location, tree: dict[str, Any], records: list[np.ndarray]) -> int:
-        """Write a file, and return where its rows begin."""
-        if self._is_kept:
-            return write_part(place, tree, records) - sum(one.nbytes for one in records)
-        with open(place.url, "wb") as file:  # which nobody finds again: no header, and no wait for the disk
-            for one in records:
-                file.write(bytes_of(one))
-        return 0
 
     # The second pass.
 
-    def ranges(self, part: int) -> list[tuple[int, int]]:
-        """The cells of a part in runs of at most 32 MB, or of a single larger one."""
+    def ranges(self, part: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The cells of a part in runs of at most 32 MB, and how many rows and entries come before each."""
+        # The counts are known without reading: by them a process finds where an earlier one was.
         first = part << _CELL_BITS
-        sizes = np.sum([run.sizes() for run in self._runs], axis=0)[first : first + (1 << _CELL_BITS)]
+        cells = slice(first, first + (1 << _CELL_BITS))
+        sizes = np.sum([run.sizes()[cells] for run in self._runs], axis=0)
+        counts = np.sum([[run.tree[n][cells] for n in ("n_rows", "n_entries")] for run in self._runs], axis=0)
         bounds, left = [0], _RANGE_BYTES
         for cell, size in enumerate(sizes.tolist()):
             if size > left and cell > bounds[-1]:
                 bounds.append(cell)
                 left = _RANGE_BYTES
             left -= size
-        return [(first + a, first + b) for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True)]
+        before = [tuple(counts[:, :cell].sum(axis=1).tolist()) for cell in bounds]
+        return [(first + a, first + b) for a, b in pairwise([*bounds, len(sizes)])], before
 
     def read(self, first: int, stop: int) -> Span:
         """The rows of some cells in the order of their keys; raises DamagedRun for the first damaged run."""
         reads = [partial(self._read_one, i, first, stop) for i in range(len(self._runs))]
-        found = [rows for rows in prefetched(reads, _N_READERS, _N_READERS) if len(rows["key"])]
+        found = [rows for rows in prefetched(reads, _N_READERS, _N_READERS) if len(rows.get("key", ()))]
         if not found:
             return {}
-        order = np.argsort(np.concatenate([rows["key"] for rows in found]))
-        return {
-            name: joined_rows([rows.pop(name) for rows in found])[order]
-            for name in list(found[0])
-            if name != "key"
-        }
+        order = np.argsort(np.concatenate([rows.pop("key") for rows in found]))
+        return {name: joined_rows([rows.pop(name) for rows in found])[order] for name in list(found[0])}
 
     def _read_one(self, i: int, first: int, stop: int) -> Span:
         try:
@@ -641,56 +564,11 @@ class Runs:
             raise DamagedRun(i + 1, damage) from damage
 
 
-def _by_cell(
-    parts: np.ndarray, records: list[np.ndarray], n_parts: int
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """How many rows, and entries of CSR, each cell has, and their records cell by cell."""
-    cells = (parts << _CELL_BITS) + (records[0]["key"] >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
-    order, n_cells = np.argsort(cells, kind="stable"), n_parts << _CELL_BITS
-    counts, found = [np.bincount(cells, minlength=n_cells)], [_at(records[0], order)]
-    if len(records) > 1:
-        lengths = records[0]["n_entries"]
-        counts.append(np.bincount(cells, lengths, n_cells).astype(np.int64))
-        # An entry goes from the begin of its row before to that of its row now, as far as it is within it.
-        shift = (np.cumsum(lengths) - lengths)[order] - (np.cumsum(lengths[order]) - lengths[order])
-        found.append(_at(records[1], np.repeat(shift, lengths[order]) + np.arange(len(records[1]))))
-    return counts, found
-
-
-def _at(records: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The records at some places, taken as bytes: field by field NumPy takes five times as long."""
-    return records.view(np.dtype((np.void, records.itemsize)))[places].view(records.dtype)
-
-
-def _checks(counts: np.ndarray, records: np.ndarray) -> list[int]:
-    """CRC-32 of the bytes of each cell."""
-    content, ends = bytes_of(records), (np.cumsum(counts) * records.itemsize).tolist()
-    return [zlib.crc32(content[begin:end]) for begin, end in pairwise([0, *ends])]
-
-
 def _name(number: int) -> str:
     return f"{number:06d}.part"
 
 
 # The checkpoint of a conversion.
-
-
-@dataclass
-class _Stage:
-    """One of the loops of a conversion, and how far it is."""
-
-    name: str
-    total: int
-    unit: str
-    done_before: int  # when this process began
-    done: int = 0
-    began: float = field(default_factory=time.monotonic)
-
-    def progress(self) -> dict[str, Any]:
-        done_here, spent = self.done - self.done_before, time.monotonic() - self.began
-        left = spent * (self.total - self.done) / done_here if done_here > 0 else None
-        how_far = {"stage": self.name, "done": self.done, "total": self.total, "unit": self.unit}
-        return how_far | {"seconds_left_of_stage": left, "written": time.time()}
 
 
 class Checkpoint:
@@ -709,7 +587,7 @@ class Checkpoint:
         self.location, self._header, self._every = location, dict(header or {}), every
         self._due = time.monotonic() + seconds_between(every)
         self._group: zarr.Group | None = None
-        self._stage: _Stage | None = None
+        self._stage: dict[str, Any] = {}
 
     @classmethod
     def begin(cls, location: Location, fingerprint: Mapping[str, Any], every: float | None) -> Checkpoint:
@@ -747,15 +625,19 @@ class Checkpoint:
 
     def record(self, stage: str, done: int, total: int, unit: str) -> None:
         """Note how far a stage of the conversion is, which is stored with the next write."""
-        if self._stage is None or self._stage.name != stage:
-            self._stage = _Stage(stage, total, unit, done)
-        self._stage.done = done
+        if self._stage.get("stage") != stage:
+            self._began = time.monotonic(), done  # in this process
+        self._stage = {"stage": stage, "done": done, "total": total, "unit": unit}
 
     def _wrote(self, started: float) -> None:
-        if self.location is not None and self._stage is not None:
-            write_progress(self.location, self._stage.progress())
         ended = time.monotonic()
-        self._due = ended + seconds_between(self._every, ended - started)
+        if self.location is not None and self._stage:
+            began, done_before = self._began
+            done, left = self._stage["done"] - done_before, self._stage["total"] - self._stage["done"]
+            seconds = (ended - began) * left / done if done > 0 else None
+            progress = self._stage | {"seconds_left_of_stage": seconds, "written": time.time()}
+            write_progress(self.location, progress)
+        self._due = ended + seconds_between(self._every, time.monotonic() - started)
 
     # The end of a conversion.
 
@@ -775,17 +657,13 @@ class Checkpoint:
             write_header(self.location, self._header)
 
     def remove(self) -> None:
-        """Remove the checkpoint."""
         if self.location is not None:
             remove_checkpoint(self.location)
 
     # The first pass.
 
     def open(self, group: zarr.Group, room: Path, n_parts: int) -> None:
-        """Find the runs, of rows in one part or two; without a checkpoint they go to an empty folder, `room`.
-
-        Called by the one process that holds the output.
-        """
+        """Find the runs; without a checkpoint they go to an empty folder, `room`."""
         self._group, nothing = group, {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
         self.runs = Runs(
             self.location or Location(str(room)), n_parts, nothing, is_kept=self.location is not None
@@ -831,31 +709,19 @@ class Checkpoint:
 
         Whoever takes them passes them to `writer` one by one: what is written follows from that.
         """
-        note, first, taken = self._notes.get(part), 0, dict[str, int]()
-        if note is not None:
-            if writer.go_on(note["places"]):
-                first, taken = note["range"], {name: n for name, (n, _) in note["places"].items()}
-            else:  # the output was removed; the note must not be taken for one on the new one
-                self._set_note(part, None)
-        ranges = self.runs.ranges(part)
-        begun: deque[tuple[int, dict[str, int]]] = deque()  # that are not wholly written
-        for i in range(first, len(ranges)):
-            begun.append((i, taken))
+        ranges, before = self.runs.ranges(part)
+        found = writer.go_on(self._notes.get(part) or {}, before)
+        if found is None:  # the output was removed; the note must not be taken for one on the new one
+            self._set_note(part, None)
+        for i in range(found or 0, len(ranges)):
             if rows := self.runs.read(*ranges[i]):
                 yield rows
                 del rows
-            places = writer.places()
-            taken = {name: n for name, (n, _) in places.items()}
-            # The next process goes on with the first range of which some rows are only in memory.
-            while len(begun) > 1 and all(places[name][1] >= n for name, n in begun[1][1].items()):
-                begun.popleft()
-            restart, before = begun[0]
-            written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
             stage = "write" if part == 0 else "write the rows set apart"
-            self.record(stage, restart, len(ranges), "ranges")
-            self._set_note(part, {"range": restart, "places": written})
+            self.record(stage, i + 1, len(ranges), "ranges")
+            self._set_note(part, writer.written())
 
-    def _set_note(self, part: int, note: dict[str, Any] | None) -> None:
+    def _set_note(self, part: int, note: dict[str, int] | None) -> None:
         """Note up to where the rows of a part are written; store that if it is time to."""
         self._notes = self._notes | {part: note}
         if note is None or self.is_due():

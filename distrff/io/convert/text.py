@@ -49,10 +49,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextFile(NamedTuple):
-    """One file: the filesystem that holds it, its path there, and its encoding.
-
-    None for UTF-8, or UTF-16 where the file begins with its byte order mark.
-    """
+    """One file: its filesystem, its path there, and its encoding; None for UTF-8, or by its mark."""
 
     fs: Any
     path: str
@@ -150,13 +147,9 @@ class TextBlock(NamedTuple):
 
 
 def line_blocks(file: TextFile, number: int, n_read: int = 0, line: int = 1) -> Iterator[TextBlock]:
-    """Yield the lines of a file in blocks of about 4 MB.
-
-    With `n_read` and `line` of the mark of an earlier block, only the blocks after that one are yielded.
-    Compressed text before it is decompressed again.
-    """
+    """Yield the lines of a file in blocks of about 4 MB; with the mark of one, those after it."""
     with opened(file) as (stored, stream):
-        left = n_read
+        left = n_read  # compressed text before the mark is decompressed again
         while left and (part := stream.read(min(left, BLOCK_BYTES))):
             left -= len(part)
         for block in whole_lines(stream, BLOCK_BYTES, file.name):
@@ -165,10 +158,7 @@ def line_blocks(file: TextFile, number: int, n_read: int = 0, line: int = 1) -> 
 
 
 def whole_lines(stream: Any, n_bytes: int, name: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines, `n_bytes` at a time, or several times as many where a line is longer.
-
-    Raises InputError, with the name of the file, for a line of more than 64 MB.
-    """
+    """Yield blocks of whole lines, `n_bytes` at a time, or several times as many where a line is longer."""
     held: list[bytes] = []  # to join them at every step would be quadratic in the length of a line
     while data := read(stream, n_bytes):
         if len(data) < n_bytes:
@@ -216,10 +206,7 @@ def _parts(stream: Any) -> Iterator[bytes]:
 
 
 class Utf8Stream:
-    """The text of a file for Arrow and for reading by line, without its first `skip` bytes.
-
-    With `blanks` it is `in_columns`.
-    """
+    """The text of a file for Arrow and for reading by line; with `blanks` it is `in_columns`."""
 
     closed = False
 
@@ -268,8 +255,7 @@ class CsvSource(TextSource):
     """Files of delimited text with the same columns, read by Arrow.
 
     All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` tells of
-    wider ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is
-    empty, `?` or one of NA, N/A, nan, null.
+    wider ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it.
 
     What `dialect` leaves open is guessed. `known` lists columns that a model needs: if these are indices
     there is no header; if the first record holds them all, it is one. `words` are columns of text.
@@ -296,8 +282,8 @@ class CsvSource(TextSource):
         self._mixtures: dict[str, InputError] = {}
         self._closed: set[int] = set()  # files without a quote that is open at their end
         self.odd: dict[str, str] = {}  # text that looks like numbers or dates
-        first = self._stream(0, self.names, {}, use_threads=False)  # which would read ahead in vain
         try:
+            first = self._stream(0, self.names, {}, skip=0)
             head = next((batch for batch, _ in first if batch.num_rows), None)
         except pa.ArrowInvalid as error:
             self._fail(0, 0, error)
@@ -341,16 +327,13 @@ class CsvSource(TextSource):
         return "; ".join([self.dialect.described(), *codes])
 
     def prepare(self, choice: ColumnSelection) -> None:
-        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text.
-
-        Targets of whole numbers are read as integers from here on, so that they can be classes.
-        """
+        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text."""
         for name in (*choice.used, *choice.dropped):
             if name in self._mixtures:
                 raise self._mixtures[name]
             if name in self.odd and name in choice.used:
                 raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
-        self._keep_whole(choice.target)
+        self._keep_whole(choice.target)  # read as integers from here on, so that they can be classes
 
     def _keep_whole(self, names: Sequence[str]) -> None:
         self.types |= {
@@ -386,12 +369,14 @@ class CsvSource(TextSource):
     # Rows.
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBatch]:
-        """Yield batches of some columns of all files, in order; each header is checked against the first.
+        """Yield batches of some columns of all files, in order; with the mark of one as `after`, those after.
 
-        With the mark of a batch as `after`, only those after it. Raises `WiderTypes` for values that do not
-        fit the types so far, and an InputError with file, line and column for those that cannot be read.
+        Raises `WiderTypes` for values that do not fit the types so far, and an InputError with file, line and
+        column for those that cannot be read.
         """
-        for i in range(1, len(self._files)):
+        for i in range(
+            1, len(self._files)
+        ):  # whose headers are checked before an hour is spent on the first file
             self._opening(i)
         first, skipped = after or (0, 0)
         for piece in self._in_order(first, lambda i: self._pieces_of(i, names)):
@@ -437,7 +422,7 @@ class CsvSource(TextSource):
         return raw
 
     def place(self, piece: TextBatch, row: int) -> str:
-        """The file and line of a row of a batch, which are found by reading it again by line."""
+        # Arrow knows no lines: the file is read again by record, once, for a message.
         line = next(islice(self._records(piece.file), piece.start + row, None))[0]
         return f"{self._files[piece.file].name}, line {line}"
 
@@ -458,9 +443,12 @@ class CsvSource(TextSource):
         return self._openings[i]
 
     def _stream(
-        self, i: int, names: Sequence[str], types: Mapping[str, pa.DataType], *, use_threads: bool = True
+        self, i: int, names: Sequence[str], types: Mapping[str, pa.DataType], *, skip: int | None = None
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the batches of some columns of a file, and the stored bytes that are read."""
+        """Yield the batches of some columns of a file, and the stored bytes that are read.
+
+        With `skip` only the first batch after so many rows is wanted, and nothing is read ahead.
+        """
         quote, failure = self.dialect.quote or False, None
         known = frozenset().union(*self._categories.values())
         with opened(self._files[i]) as (stored, stream):
@@ -469,7 +457,8 @@ class CsvSource(TextSource):
                 reader = arrow_csv.open_csv(
                     pa.PythonFile(text, mode="r"),
                     read_options=arrow_csv.ReadOptions(
-                        use_threads=use_threads,
+                        use_threads=skip is None,
+                        skip_rows_after_names=skip or 0,
                         # Arrow refuses a record that is longer than two blocks.
                         block_size=max(BLOCK_BYTES, self._opening(i).longest),
                         column_names=list(self.names),
@@ -508,22 +497,10 @@ class CsvSource(TextSource):
         self, i: int, start: int, types: Mapping[str, pa.DataType], error: pa.ArrowInvalid
     ) -> dict[str, pa.DataType]:
         """Types that hold the values of the batch from a row on as well."""
-        at = 0
-        try:
-            for batch, _ in self._stream(i, list(types), dict.fromkeys(types, pa.string())):
-                if at == start:
-                    break
-                at += batch.num_rows
+        try:  # Arrow infers types from the first rows that it reads
+            found = next(batch for batch, _ in self._stream(i, list(types), {}, skip=start) if batch.num_rows)
         except pa.ArrowInvalid:
             self._fail(i, start, error)
-        sink = pa.BufferOutputStream()
-        arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
-        found = arrow_csv.read_csv(
-            pa.BufferReader(sink.getvalue()),
-            arrow_csv.ReadOptions(column_names=list(types), block_size=2 * sink.getvalue().size + 1),
-            arrow_csv.ParseOptions(newlines_in_values=True),
-            arrow_csv.ConvertOptions(decimal_point=self.dialect.decimal, null_values=NULLS),
-        )
         wrong = _COLUMN.search(str(error))
         assert wrong is not None
         wider = dict(self.types)
@@ -614,10 +591,7 @@ class CsvSource(TextSource):
         return start + 1, False
 
     def _records(self, i: int, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the first line and the fields of each record that is not empty.
-
-        The records are those of a file, with some more lines at its end.
-        """
+        """Yield line and fields of each record of a file that is not empty, with more lines at its end."""
         with opened(self._files[i]) as (_, stream):
             text = self._text(i, stream)
             reader, before = self.dialect.records(chain(text.lines(), more)), self._opening(i).n_lines

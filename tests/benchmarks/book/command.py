@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.benchmarks.book import table
 from tests.benchmarks.book.environments import default_cache, is_made, prepared
 from tests.benchmarks.book.lines import Line, Setting, shown_reached
-from tests.benchmarks.book.pictures import draw
 from tests.benchmarks.book.running import LINES, Results, estimate, header, machine_factor, run
 
 _SHORT_SCALE = 0.1
@@ -93,7 +92,7 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
         interrupted = True
     finally:
         signal.signal(signal.SIGTERM, before)
-    written = table.write(results, options.out, draw(results.found, options.out))
+    written = table.write(results, options.out)
     if interrupted:
         print(f"interrupted; what was found is in {written}, go on with --resume", file=sys.stderr)
         return 130

@@ -9,7 +9,6 @@ The second keeps the results in this checkout and writes README's table and `res
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.book.environments import ROOT
@@ -128,11 +127,10 @@ def _of_what(results: Results) -> str:
     return " ".join(filter(None, [f"{_machine(results)}.", f"{versions}." if versions else "", sizes]))
 
 
-def write(results: Results, folder: Path, pictures: Sequence[Path]) -> Path:
-    """Write the full table, with its pictures, beside the results."""
+def write(results: Results, folder: Path) -> Path:
+    """Write the full table beside the results."""
     path = folder / "table.md"
-    links = "".join(f"\n![{picture.stem}]({picture.name})\n" for picture in pictures)
-    path.write_text(full_table(results) + links)
+    path.write_text(full_table(results))
     return path
 
 

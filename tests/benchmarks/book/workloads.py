@@ -44,7 +44,11 @@ def warm(model: Any, X: np.ndarray, y: np.ndarray) -> None:
 
 
 def mnist(sizes: Sizes) -> dict[str, float]:
-    """Fit the squared hinge on 8192 Nyström features, as `tests.benchmarks accuracy` does."""
+    """Fit the squared hinge on 8192 Nyström features.
+
+    Width and C are those that did best on a held-out sixth of the training rows, on half the landmarks; a gap
+    of a tenth costs half the sweeps of one of a hundredth, and did as well there.
+    """
     with np.load(Path(sizes["data"]) / "mnist.npz") as file:
         X, X_test = (file[f"x_{part}"].reshape(-1, 784) / np.float32(255) for part in ("train", "test"))
         y, y_test = file["y_train"], file["y_test"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.convert import npz as array_blocks
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.text import TextFile
 
@@ -28,22 +27,9 @@ def saved(tmp_path):
 
 
 def read(source: ArraySource) -> dict[str, np.ndarray]:
-    found = [source.raw(piece, source.names) for piece in source.pieces(source.names)]
-    return {name: np.concatenate([raw[name].values for raw in found]) for name in source.names}
-
-
-@pytest.fixture(params=[1, 1000, 8 * 2**20])
-def block_bytes(request, monkeypatch):
-    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", request.param)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("name", ["rows.npz", "rows.npy"])
-def test_trailing_axes_are_flattened(saved, block_bytes, name, order, rng):
-    X = np.asarray(rng.integers(0, 256, (50, 4, 3), dtype=np.uint8), order=order)
-    found = read(ArraySource(saved(name, X=X)))
-    np.testing.assert_array_equal(found["X"], X.reshape(50, 12))
-    assert found["X"].dtype == np.uint8
+    names = list(source.kinds)
+    found = [source.raw(piece, names) for piece in source.pieces(names)]
+    return {name: np.concatenate([raw[name].values for raw in found]) for name in names}
 
 
 def test_targets_of_one_and_several_columns_and_of_another_file(saved, tmp_path, rng):

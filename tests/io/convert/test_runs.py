@@ -23,7 +23,7 @@ from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import runs
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert
-from distrff.io.convert.runs import DenseWriter, mark_complete, new_group, shuffle_keys
+from distrff.io.convert.runs import DenseWriter, new_group, shuffle_keys
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
 from tests.support import commands
@@ -357,20 +357,11 @@ def test_only_one_process_works_on_it(rows, fate):
 SLOW = """
 import time
 from distrff.io import parts
-from distrff.io.convert import text as texts, runs
+from distrff.io.convert import text
 from distrff.cli import main
 
-texts.BLOCK_BYTES = 600
-whole, flush = parts._write_whole, runs.GrowingArray._flush
-
-def slowly(function):
-    def slow(*args):
-        time.sleep(0.05)
-        return function(*args)
-    return slow
-
-parts._write_whole = slowly(whole)
-runs.GrowingArray._flush = slowly(flush)
+text.BLOCK_BYTES, whole = 600, parts._write_whole
+parts._write_whole = lambda *args, **options: (time.sleep(0.05), whole(*args, **options))
 main(prog_name="distrff")
 """
 
@@ -378,8 +369,7 @@ main(prog_name="distrff")
 @pytest.mark.slow
 def test_the_command_after_sigkill_and_sigterm(folders, rng):
     inside, out = folders
-    frame = table(rng)
-    frame.dropna().to_csv(inside / "rows.csv", index=False)
+    table(rng).dropna().to_csv(inside / "rows.csv", index=False)
     words = ["convert", inside / "rows.csv", out / "rows.zarr", "--target", "y", "--shuffle", 3,
              "--chunk-rows", 3, "--checkpoint", out / "ck", "--checkpoint-every", 0]  # fmt: skip
 
@@ -390,10 +380,7 @@ def test_the_command_after_sigkill_and_sigterm(folders, rng):
         return process.wait(30), process.communicate()[1]
 
     assert end(signal.SIGKILL, "runs/000003.part")[0] == -signal.SIGKILL
-    assert not (out / "ck" / "output.part").exists()
     assert end(signal.SIGTERM, "runs/000006.part") == (143, "distrff: ended by SIGTERM\n")
-    n_runs = len(list((out / "ck" / "runs").iterdir()))
-    assert n_runs >= 6
     assert end(signal.SIGKILL, "output.part")[0] == -signal.SIGKILL
     done = commands.run(*commands.DISTRFF, *words)
     assert done.returncode == 0, done.stderr
@@ -452,36 +439,6 @@ def test_places_are_uniform(rng):
     # The rank correlations of row and place and of neighbours are 0 but for chance: six of its deviations.
     assert abs(np.corrcoef(np.arange(n), place)[0, 1]) < 6 / np.sqrt(n)
     assert abs(np.corrcoef(place[1:], place[:-1])[0, 1]) < 6 / np.sqrt(n)
-
-
-def send(sink, cuts, **columns) -> None:
-    for part in np.split(np.arange(columns["X"].shape[0]), cuts):
-        if len(part):
-            sink.append({name: column[part] for name, column in columns.items()})
-
-
-def write(path, kind, X, y, cuts, **options):
-    with new_group(Location.of(path)) as group:
-        rows = kind(group, **options)
-        send(rows, cuts, X=X, y=y, sample_weight=np.ones(X.shape[0]))
-        assert rows.finish() == X.shape[0]
-        mark_complete(group)
-
-
-@pytest.mark.parametrize("labels", [False, True])
-@pytest.mark.parametrize("chunk_rows", [None, 3, 10, 100])
-def test_any_cuts_give_the_same_rows(tmp_path, chunk_rows, labels, rng):
-    X = rng.standard_normal((133, 3)).astype(np.float32)
-    y = np.array([f"ä{i}" for i in range(133)], dtype=object) if labels else np.arange(133)
-    write(tmp_path / "a.zarr", DenseWriter, X, y, np.sort(rng.integers(0, 133, 4)), chunk_rows=chunk_rows)
-    data = open_dataset(tmp_path / "a.zarr")
-    np.testing.assert_array_equal(data.X.compute(), X)
-    assert data.y.compute().tolist() == y.tolist()
-    assert data.sample_weight.compute().tolist() == [1.0] * 133
-    group, chunk = zarr.open_group(tmp_path / "a.zarr"), min(133, chunk_rows or 133)
-    assert group["X"].chunks == (chunk, 3)
-    if chunk_rows == 10:
-        assert (group["X"].shards, group["y"].chunks) == ((80, 3), (80,))  # eight chunks
 
 
 def test_an_unfinished_group_is_refused(tmp_path):
