@@ -20,7 +20,7 @@ from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fitted import FittedMap, MapOutline, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.line import halving
+from distrff.features.search.line import FARTHEST, halving
 from distrff.features.search.metric import (
     ANYWHERE,
     column_widths,
@@ -142,7 +142,7 @@ def choose(errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate],
 
 
 def judge_candidate(
-    arrays: dict[str, np.ndarray], candidate: Candidate, stage: Stage, start: float | None
+    arrays: dict[str, np.ndarray], candidate: Candidate, stage: Stage, start: float | None, farthest: int
 ) -> Found:
     """The best width of a candidate, sought from `start` on; None is anywhere around the median distance.
 
@@ -161,7 +161,7 @@ def judge_candidate(
             else:
                 # Few features make widths long, and a lattice of few modes has no room for the longest.
                 places = (0, -2, -4) if candidate.kind == EQUISPACED else (0,)
-                width, error = best_width(ridge, start, places, farthest=_FARTHEST)
+                width, error = best_width(ridge, start, places, farthest=farthest)
         except InputError:  # no two rows differ in these coordinates
             return Found(math.nan, HeldOutError.of_no_model(rows.has_classes), 0.0, 0.0)
     projection = 0.0 if A is None else 2.0 * len(rows.Y) * A.size
@@ -211,7 +211,7 @@ _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 # had test errors of .1221, .1224 and .1235 (means of eight, each known to .0007). Many rows tell more widths
 # apart: bins of covtype with those of 500, 1000 and 2000 had 23, 24 and 18 % of the classes wrong.
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
-# Widths fall from stage to stage by less than an octave. Where the error is flat a walk would go on to where
+# Widths of a candidate fall from stage to stage by less than an octave. Where the error is flat a walk would go on to where
 # nothing is gained: of the last stage of covtype it once took eleven widths of a metric, half of the search.
 _FARTHEST = 2
 _MODES_OF_TRIAL = 2**16  # of the largest small model
@@ -357,7 +357,10 @@ class Search:
         arrays = self.rows.arrays() | self.coordinates
         for wave in waves:
             wave.sort(key=lambda one: one.kind != "nystroem")  # the dearest first: workers end together
-            calls = [(one, self.stages[stage], self._start(one)) for one in wave]
+            calls = [
+                (one, self.stages[stage], self._start(one), _FARTHEST if one in self.histories else FARTHEST)
+                for one in wave
+            ]
             for one, found in zip(wave, self.source.run_all(judge_candidate, arrays, calls), strict=True):
                 self.histories.setdefault(one, []).append(found)
         return [self.error(one).criterion for one in field]
