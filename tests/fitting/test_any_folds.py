@@ -1,0 +1,297 @@
+"""Folds that are no partition: each choice and error is that of explicit rows to fit and rows to judge."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.linear_model import Ridge
+
+import distrff as drf
+from distrff.errors import DataWarning, InputError
+from distrff.preprocessing.folds import Folds, Memberships
+
+N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
+
+
+def pairs(n_rows: int, *parts: tuple[np.ndarray, int]) -> Memberships:
+    """The memberships of parts: positions of rows, and the sum that these enter."""
+    rows = np.concatenate([rows for rows, _ in parts])
+    numbers = np.concatenate([np.full(len(rows), number) for rows, number in parts])
+    order = np.argsort(rows, kind="stable")
+    return Memberships(n_rows, numbers[order], rows[order])
+
+
+class Known(Folds):
+    """Folds that also say it plainly: for each the rows to fit and the rows to judge, of N."""
+
+    @abstractmethod
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
+
+
+@dataclass(frozen=True)
+class Buffered(Known):
+    """Runs of rows; those within 7 rows of a run are left out of its model: a second sum a fold."""
+
+    n_folds: int = 4
+
+    @property
+    def n_sums(self) -> int:
+        return 2 * self.n_folds
+
+    @property
+    def total(self) -> np.ndarray:
+        return np.repeat(np.array([1, 0], np.int8), self.n_folds)
+
+    @property
+    def train(self) -> np.ndarray:
+        return self.total - self.test - np.eye(self.n_folds, self.n_sums, self.n_folds, dtype=np.int8)
+
+    def sums(self, numbers: np.ndarray) -> Memberships:
+        length = N // self.n_folds
+        run, parts = numbers // length, []
+        for fold in range(self.n_folds):
+            distance = np.maximum(fold * length - numbers, numbers - ((fold + 1) * length - 1))
+            parts += [(np.flatnonzero(run == fold), fold)]
+            parts += [(np.flatnonzero((distance > 0) & (distance <= 7)), self.n_folds + fold)]
+        return pairs(len(numbers), *parts)
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows, length = np.arange(N), N // self.n_folds
+        for start in range(0, N, length):
+            yield rows[(rows < start - 7) | (rows >= start + length + 7)], rows[start : start + length]
+
+
+@dataclass(frozen=True)
+class Forward(Known):
+    """Runs of rows, each judged by a model of all rows before it; the first run is judged by none."""
+
+    n_folds: int = 3
+
+    @property
+    def n_sums(self) -> int:
+        return self.n_folds + 1
+
+    @property
+    def test(self) -> np.ndarray:
+        return np.eye(self.n_folds, self.n_sums, 1, dtype=np.int8)
+
+    @property
+    def train(self) -> np.ndarray:
+        return np.tri(self.n_folds, self.n_sums, dtype=np.int8)
+
+    def sums(self, numbers: np.ndarray) -> Memberships:
+        return Memberships(len(numbers), numbers // (N // self.n_sums))
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows, length = np.arange(N), N // self.n_sums
+        for stop in range(length, N, length):
+            yield rows[:stop], rows[stop : stop + length]
+
+
+@dataclass(frozen=True)
+class Overlapping(Known):
+    """Each row is held out by one or two of three folds, by remainders of its number."""
+
+    n_folds: int = 3
+
+    @property
+    def n_sums(self) -> int:
+        return 5
+
+    @property
+    def test(self) -> np.ndarray:
+        return np.array([[1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]], np.int8)
+
+    def sums(self, numbers: np.ndarray) -> Memberships:
+        return Memberships(len(numbers), numbers % 5)
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows = np.arange(N)
+        for remainders in ((0, 1), (1, 2, 3), (3, 4)):
+            is_judged = np.isin(rows % 5, remainders)
+            yield rows[~is_judged], rows[is_judged]
+
+
+@dataclass(frozen=True)
+class Partial(Known):
+    """Two of five remainders are held out; all other rows are fitted to always, and judged never."""
+
+    n_folds: int = 2
+
+    @property
+    def n_sums(self) -> int:
+        return 5
+
+    def sums(self, numbers: np.ndarray) -> Memberships:
+        return Memberships(len(numbers), numbers % 5)
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows = np.arange(N)
+        for remainder in range(2):
+            yield rows[rows % 5 != remainder], rows[rows % 5 == remainder]
+
+
+KINDS = [Buffered(), Forward(), Overlapping(), Partial()]
+any_folds = pytest.mark.parametrize("folds", KINDS, ids=lambda folds: type(folds).__name__)
+
+
+def numbers(rng: np.random.Generator, n_columns: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, two targets and weights, a few of them 0."""
+    X = rng.uniform(-1, 1, (N, n_columns))
+    Y = np.sin(3 * X @ rng.normal(size=(n_columns, 2))) + 0.1 * rng.normal(size=(N, 2)) + 2.0
+    return X, Y, rng.uniform(0.5, 2.0, N) * (rng.random(N) < 0.95)
+
+
+def errors_of(
+    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, folds: Known, alphas: np.ndarray, **options: Any
+) -> Any:
+    """Weighted sums of squares over the judged rows, mean over targets, (n_alphas, n_folds), and weights."""
+    splits = list(folds.splits())
+    errors = np.empty((len(alphas), len(splits)))
+    for (i, alpha), (j, (fitted, judged)) in product(enumerate(alphas), enumerate(splits)):
+        model = Ridge(alpha=alpha, solver="cholesky", **options).fit(Z[fitted], Y[fitted], s[fitted])
+        errors[i, j] = (s[judged] @ np.square(model.predict(Z[judged]) - Y[judged])).mean()
+    return errors, np.array([s[judged].sum() for _, judged in splits])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_features", [40, 256])  # fewer than the rows, and more
+@any_folds
+def test_ridge_is_that_of_explicit_rows(
+    rng: np.random.Generator, folds: Known, n_features: int, fit_intercept: bool
+) -> None:
+    X, Y, s = numbers(rng)
+    features = drf.FourierFeatures(drf.Gaussian(0.7), n_features, random_state=0)
+    model = drf.KernelRidge(
+        features, alphas=ALPHAS, cv=folds, fit_intercept=fit_intercept, scale="none", random_state=0
+    ).fit(X, Y, s)
+    errors, weights = errors_of(
+        model.features_.transform(X), Y, s, folds, ALPHAS, fit_intercept=fit_intercept
+    )
+    results = model.cv_results_
+    np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=1e-8)
+    np.testing.assert_allclose(results["mean_score"], errors.sum(axis=1) / weights.sum(), rtol=1e-8)
+
+
+def judgements(model: Any, X: np.ndarray, y: np.ndarray, folds: Known) -> tuple[np.ndarray, np.ndarray]:
+    """Each fold's predictions of the rows that it judges, (n_folds, N), NaN elsewhere; and judges a row."""
+    Z, F = model.features_.transform(X), np.full((folds.n_folds, N), np.nan)
+    for fold, (fitted, judged) in enumerate(folds.splits()):
+        own = Ridge(alpha=model.alpha_, solver="cholesky").fit(Z[fitted], y[fitted])
+        F[fold, judged] = own.predict(Z[judged])
+    return F, np.isfinite(F).sum(axis=0)
+
+
+@any_folds
+def test_rows_are_judged_by_the_models_that_did_not_see_them(rng: np.random.Generator, folds: Known) -> None:
+    """A row that m folds hold out counts 1/m each; one that none does has no value, and counts nowhere."""
+    X, Y, _ = numbers(rng)
+    y = Y[:, 0]
+    features = drf.FourierFeatures(drf.Gaussian(0.7), 40, random_state=0)
+    model = drf.KernelRidge(features, alphas=ALPHAS, cv=folds, scale="none", random_state=0).fit(X, y)
+    F, n_judges = judgements(model, X, y, folds)
+    n_judged, expected = int((n_judges > 0).sum()), np.full(N, np.nan)
+    expected[n_judges > 0] = np.nanmean(F[:, n_judges > 0], axis=0)
+    if n_judged < N:
+        with pytest.warns(DataWarning, match=f"{N - n_judged} of {N} rows are held out by no fold"):
+            found = drf.cross_val_predict(model, X, y)
+    else:
+        found = drf.cross_val_predict(model, X, y)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+
+    misses, shares = np.abs(F - y), np.where(np.isfinite(F), 1 / np.maximum(1, n_judges), 0.0)
+    report = drf.evaluate(model)
+    assert report["rows"] == "out of fold" and report["n_samples"] == n_judged
+    assert report["rmse"] == pytest.approx(np.sqrt(np.nansum(shares * misses**2) / n_judged), rel=1e-7)
+
+    low, high = model.predict_interval(X[:1], coverage=0.8)
+    order = np.argsort(misses, axis=None)  # NaN last
+    reached = np.cumsum(shares.ravel()[order]) >= np.ceil((n_judged + 1) * 0.8) - 1e-9
+    radius = misses.ravel()[order][np.argmax(reached)]
+    assert radius * (1 - 1e-7) <= (high - low)[0] / 2 <= radius * (1 + 2**-9)
+
+
+def test_labels_of_rows_that_no_fold_holds_out_are_refused(rng: np.random.Generator) -> None:
+    X, Y, _ = numbers(rng)
+    model = drf.KernelRidgeClassifier(
+        drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Partial(), random_state=0
+    )
+    with (
+        pytest.warns(DataWarning, match="144 of 240 rows"),
+        pytest.raises(InputError, match="labels have no NaN"),
+    ):
+        drf.cross_val_predict(model, X, Y[:, 0] > 2)
+    with pytest.warns(DataWarning, match="144 of 240 rows"):
+        found = drf.cross_val_predict(model, X, Y[:, 0] > 2, method="decision_function")
+    assert np.isnan(found).sum() == 144
+
+
+@any_folds
+def test_conjugate_gradients(rng: np.random.Generator, folds: Known) -> None:
+    """Models solve the equations of the rows that they are fitted to, as far as the search does: to 1e-2."""
+    X, Y, s = numbers(rng)
+    features = drf.RandomBinningFeatures(drf.Laplacian(1.0), 12, random_state=0)
+    model = drf.KernelRidge(features, alphas=ALPHAS, cv=folds, scale="none", random_state=0).fit(X, Y, s)
+    models, Z = model._out_of_fold_models(), model.features_.transform(X).toarray()
+    assert models is not None
+    place = int(np.searchsorted(model.cv_results_["alphas"], model.alpha_))
+    for fold, (fitted, judged) in enumerate(folds.splits()):
+        coef, intercept, own = models.coef[fold], models.intercept[fold], s[fitted, None]
+        centred = [A[fitted] - np.average(A[fitted], axis=0, weights=s[fitted]) for A in (Z, Y)]
+        B = centred[0].T @ (own * centred[1])
+        residual = B - centred[0].T @ (own * (centred[0] @ coef)) - model.alpha_ * coef
+        assert (np.linalg.norm(residual, axis=0) <= 0.0101 * np.linalg.norm(B, axis=0)).all()
+        error = (s[judged] @ np.square(Z[judged] @ coef + intercept - Y[judged])).mean() / s[judged].sum()
+        assert error == pytest.approx(model.cv_results_["fold_scores"][place, fold], rel=1e-8)
+
+
+@any_folds
+def test_equispaced_features(rng: np.random.Generator, folds: Known) -> None:
+    X, Y, s = numbers(rng, 1)
+    features = drf.EquispacedFourierFeatures(drf.Matern(0.5, nu=1.5), 100)
+    model = drf.KernelRidge(features, alphas=10 * ALPHAS, cv=folds, random_state=0).fit(X, Y, s)
+    results, models = model.cv_results_, model._out_of_fold_models()
+    errors, weights = errors_of(model.features_.transform(X), Y, s, folds, results["alphas"])
+    # Objectives of the search are within a thousandth.
+    np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=0.05)
+    assert models is not None
+    place = int(np.searchsorted(results["alphas"], model.alpha_))
+    for fold, (_, judged) in enumerate(folds.splits()):
+        F = model.features_.transform(X[judged]) @ models.coef[fold] + models.intercept[fold]
+        error = (s[judged] @ np.square(F - Y[judged])).mean()
+        assert error == pytest.approx(errors[place, fold], rel=0.05)
+
+
+@pytest.mark.parametrize("kind", [drf.KernelLikelihoodClassifier, drf.KernelSVC])
+@any_folds
+def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
+    """Models are optima of the rows that they are fitted to, as far as the search solves them: to 1e-2."""
+    X, Y, s = numbers(rng)
+    y = np.where(Y[:, 0] + 0.3 * rng.normal(size=N) > 2, 1.0, -1.0)
+    features = drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0)
+    model = kind(features, C="cv", Cs=[0.5], cv=folds, scale="none", random_state=0).fit(X, y, s)
+    models, Z = model._out_of_fold_models(), model.features_.transform(X)
+    assert models is not None
+
+    def losses(x: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        margins = y[rows] * (Z[rows] @ x[:-1] + x[-1])
+        return s[rows] * (np.maximum(0, 1 - margins) if kind is drf.KernelSVC else np.logaddexp(0, -margins))
+
+    for fold, (fitted, judged) in enumerate(folds.splits()):
+        x = np.append(models.coef[fold, :, 0], models.intercept[fold, 0])
+        assert model.cv_results_["fold_scores"][0, fold] == pytest.approx(
+            losses(x, judged).sum() / s[judged].sum(), rel=1e-8
+        )
+
+        def objective(x: np.ndarray, fitted: np.ndarray = fitted) -> float:
+            return 0.5 * float(x[:-1] @ x[:-1]) + 0.5 * float(losses(x, fitted).sum())
+
+        best = minimize(objective, x, method="L-BFGS-B").fun
+        assert objective(x) <= best * (1 + 1.5e-2)
