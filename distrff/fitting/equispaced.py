@@ -112,6 +112,11 @@ class FoldCuts:
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
+def _merged(first: dict[int, Any], second: dict[int, Any]) -> dict[int, Any]:
+    """The sums of both by number."""
+    return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzReduction(Reduction):
     """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
@@ -133,9 +138,7 @@ class ToeplitzReduction(Reduction):
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
     ) -> dict[int, ToeplitzSums]:
-        first, second = first or {}, second or {}
-        both = {number: first[number] + second[number] for number in first.keys() & second.keys()}
-        return first | second | both
+        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
@@ -224,9 +227,7 @@ class SignReduction(Reduction):
     def merge(
         self, first: dict[int, np.ndarray] | None, second: dict[int, np.ndarray] | None
     ) -> dict[int, np.ndarray]:
-        first, second = first or {}, second or {}
-        both = {group: first[group] + second[group] for group in first.keys() & second.keys()}
-        return first | second | both
+        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays

@@ -211,8 +211,8 @@ _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 # had test errors of .1221, .1224 and .1235 (means of eight, each known to .0007). Many rows tell more widths
 # apart: bins of covtype with those of 500, 1000 and 2000 had 23, 24 and 18 % of the classes wrong.
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
-# A candidate's width falls from stage to stage by less than an octave. Where the error is flat a walk would go
-# on for nothing: in the last stage of covtype it once took eleven widths of a metric, half of the search.
+# A candidate's width falls from stage to stage by less than an octave. Where the error is flat a walk would
+# go on for nothing: in the last stage of covtype it took eleven widths of a metric, half of the search.
 _FARTHEST = 2
 _MODES_OF_TRIAL = 2**16  # of the largest small model
 _MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, in some seconds
