@@ -459,7 +459,8 @@ class Search:
     def kernel(self, candidate: Candidate) -> Kernel:
         """The candidate's kernel with its widths and metric, in the columns of the rows."""
         A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
-        if candidate.kind == "binning" and candidate.rule == BY_COLUMN and not self.scope.is_small:
+        is_shrunk = candidate.kind == "binning" and candidate.rule == BY_COLUMN and not self.scope.is_small
+        if is_shrunk and A is not None:
             # On 12,000 rows of covtype the share of wrong classes falls from 17 to 14 %.
             call = self.histories[candidate][-1].width * A, self.scope.n_grids, self.scope.n_rows
             (widths,) = self.source.run_all(shrink_widths, self.rows.arrays(), [call])
