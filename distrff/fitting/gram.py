@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
