@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine.run import LocalExecution, Run
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
