@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 import numpy as np
@@ -17,13 +17,14 @@ from distrff.features.fitted import Trait
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
 from distrff.fitting.result import FitResult, quality_of_numbers
-from distrff.fitting.running import RunningSums, solved
-from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
+
+if TYPE_CHECKING:
+    from distrff.fitting.running import RunningSums, Statistics
 
 # The base of ridge models for numbers and for classes.
 
@@ -53,7 +54,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     """The sums of the calls of `partial_fit`. They are pickled, since no row is kept from which they could be
     made again: without them an estimator that was sent or stored could not grow, nor be solved."""
 
-    def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
+    def fit_gram(self, statistics: Statistics) -> Self:
         """Fit the model to a Gram, without any row.
 
         The map, its features' dtype, the scaling and the folds are those of the Gram; `features`, `dtype`,
@@ -67,13 +68,15 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             there if the model may be overfitted.
         """
         problem = self._problem()
-        if problem.solver == "cg" and not isinstance(statistics, ToeplitzStatistics):
+        if problem.solver == "cg" and statistics.kind != "toeplitz":
             raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
+        from distrff.fitting.running import solved  # with sums of all kinds, which fits to rows do without
+
         result = solved(statistics, problem)
         if result.features is not None:  # sums whose kernel was chosen now
             statistics = replace(statistics, specification=result.features.specification_)
@@ -120,11 +123,14 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
+                from distrff.fitting.running import RunningSums  # as above
+
                 growth = RunningSums.first(dataset, problem, observer)
             else:
                 growth = before.with_rows(dataset, observer)
         finally:
             observer.close()
+        # Only now: a call that fails leaves sums and model as they were.
         self._forget(*_SOLVED, *self._not_pickled, "_unsolved", "feature_names_in_")
         self._growth, self.features_, self.seed_ = growth, growth.features, growth.problem.seed
         self.n_features_in_ = dataset.n_columns
@@ -147,6 +153,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
         assert self._growth is not None
         now = solvable(ridge_problem(self))
+        # These count at each call; all other parameters are those of the first one.
         changed = {name: getattr(now, name) for name in ("fit_intercept", "tol", "penalty")}
         problem = replace(self._growth.problem, **changed)
         try:
@@ -227,6 +234,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if model.posterior is not None:
             return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
+            # The sums were pickled, what their solution made of them was not.
             chosen = replace(self._growth.problem, penalty=Penalty(np.atleast_1d(self.alpha_)))
             again = self._growth.solved(chosen)
             assert again.grams is not None
@@ -256,6 +264,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     def _out_of_fold_models(self) -> FoldModels | None:
         sums = getattr(self, "_grams", None)
         if self._fold_models is None and sums is not None:
+            # At first use: a factor of D³ for each fold, where the search kept none.
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
 

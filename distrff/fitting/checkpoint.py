@@ -12,8 +12,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import calling_modules, in_dask_task
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import FitContext

@@ -15,8 +15,8 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine import run as engine_run
-from distrff.engine.run import LocalExecution
+from distrff.engine import tasks as engine_tasks
+from distrff.engine.tasks import LocalExecution
 from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
 from distrff.fitting.rows import CachedRows
@@ -116,7 +116,7 @@ def test_who_keeps_nothing(labelled, client, monkeypatch):
     for scheduler in ("threads", "synchronous"):  # of a search without a client
         (kept,) = dask.compute(dask.delayed(kept_in_a_task)(*labelled), scheduler=scheduler)
         assert kept == 0
-    monkeypatch.setattr(engine_run, "parent_process", lambda: "another process")
+    monkeypatch.setattr(engine_tasks, "parent_process", lambda: "another process")
     assert LocalExecution(None).is_nested
     direct = drf.KernelRidge(MAPS["fourier"], 1.0, keep_features=True, random_state=0).fit(*labelled)
     assert (direct.plan_.kept_features, direct.plan_.kept_bytes) == (0, 0)
