@@ -24,7 +24,7 @@ from distrff.features.equispaced import (
 )
 from distrff.features.fitted import FittedMap
 from distrff.features.search.line import Line, descend, halving
-from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
+from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
@@ -452,6 +452,9 @@ class ToeplitzRidge:
             if call_rows <= _MIN_CALL_ROWS:
                 return
             call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        return [], 0
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("sums")

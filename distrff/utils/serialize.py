@@ -6,6 +6,8 @@ another path for a transposed matrix, with other last bits.
 
 Reading runs no code of the file: a class is looked up in the packages that define sums and solutions, must
 be a dataclass or a named tuple with exactly the stored fields, and its `__init__` is not called.
+
+Beside these: digests of values, parameters as text, and results as strict JSON for people to see.
 """
 
 from __future__ import annotations

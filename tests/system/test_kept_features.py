@@ -132,7 +132,7 @@ def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch):
     expected = bits(model("hinge", keep_features=False).fit(*labelled))
     all_kept = model("hinge", keep_features=True).fit(*labelled).plan_
     for room in (0.55, 0.8):
-        monkeypatch.setattr(cost, "_room", lambda plan, workers, room=room: room * all_kept.kept_bytes)
+        monkeypatch.setattr(cost, "_room", lambda plan, share, room=room: room * all_kept.kept_bytes)
         fitted = model("hinge").fit(*labelled)
         plan = fitted.plan_
         assert 0 < plan.kept_features < plan.size.n_rows
