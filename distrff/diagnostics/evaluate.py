@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -17,7 +17,7 @@ from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
-from distrff.model.rows import check_columns, check_target, rows_for
+from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 from distrff.utils.arrays import chosen_rows
 
@@ -78,12 +78,9 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     )
 
 
-class JudgedRows(NamedTuple):
-    """Rows with targets, and how a model knows them."""
-
-    dataset: Dataset
-    folds: FoldModels | None  # of the fit to these rows, if it held some out
-    rows: str  # which ones they are, as `Evaluation` says
+JudgedRows = tuple[Dataset, FoldModels | None, str]
+"""Rows with targets; the models of the fit to these rows that left out a fold each, if it did; which ones
+they are, as `Evaluation` says."""
 
 
 def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
@@ -93,13 +90,7 @@ def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any 
         return found
     if data is None:
         raise InputError(ROWS_UNKNOWN)
-    return JudgedRows(rows_for(model, data, y, sample_weight), None, "the rows given")
-
-
-ROWS_UNKNOWN = (
-    "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
-    "memory or stored ones; give data"
-)
+    return rows_for(model, data, y, sample_weight), None, "the rows given"
 
 
 # The pass.

@@ -399,7 +399,7 @@ def _what_matters(estimator: Any) -> dict[str, Any]:
     from distrff.diagnostics.dependence import what_matters
     from distrff.diagnostics.evaluate import judged_rows
 
-    rows = judged_rows(estimator).dataset
+    rows, _, _ = judged_rows(estimator)
     # Each judged row is predicted anew for each column: together about as often as two passes do.
     n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
     importance, dependence = what_matters(

@@ -19,6 +19,8 @@ import dask
 from distributed import Client, Future, KilledWorker
 
 from distrff.engine.checkpoint import DamagedPart, write_finished
+from distrff.engine.cluster import check_workers
+from distrff.engine.reduction import LARGE_PARTIAL
 from distrff.engine.tasks import (
     Costs,
     Lost,
@@ -43,8 +45,6 @@ from distrff.utils.text import human_seconds
 logger = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 10.0
-LARGE_PARTIAL = 2**25
-"""Bytes; with larger partials, as plans count them, a thread has no second segment ready."""
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
 _COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
@@ -98,6 +98,10 @@ class ClusterExecution(Workers):
             is_nested=in_dask_task(),
         )
         self.n_threads = sum(worker["nthreads"] for worker in known)
+
+    def check_workers(self) -> None:
+        """Raise ClusterError for workers that cannot run this distrff."""
+        check_workers(self.client)
 
     def measure_idle(self, needed: Any) -> None:
         """Have each worker measure its idle memory; those that join later do so in their first task.

@@ -133,6 +133,8 @@ def n_levels(n_segments: int) -> int:
 
 # Where rows are cut: segments (one task each) and tiles (one product each), by row number only.
 
+LARGE_PARTIAL = 2**25
+"""Bytes; with larger partials, as plans count them, a thread has no second segment ready."""
 _TILE_BYTES = 80 * 2**20
 _LIGHT_TILE_BYTES = 2**22
 _CACHED_TILE_BYTES = 2**22

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing import parent_process
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dask
 from dask.base import unpack_collections
@@ -20,8 +20,6 @@ from distributed import default_client
 from distributed.system import MEMORY_LIMIT
 
 from distrff.engine.checkpoint import Checkpoint, Replay, write_finished
-from distrff.engine.cluster import check_workers
-from distrff.engine.distributed import ClusterExecution
 from distrff.engine.progress import Observer, RowCount
 from distrff.engine.reduction import (
     Arrays,
@@ -54,6 +52,9 @@ from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
 from distrff.utils.process import cancel, libraries
 from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
+
+if TYPE_CHECKING:
+    from distrff.engine.distributed import ClusterExecution
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,9 @@ class LocalExecution(Workers):
             cache.put(i, _HERE, level, value)
         return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
 
+    def check_workers(self) -> None:
+        """Do nothing: tasks run here."""
+
     def measure_idle(self, needed: Any) -> None:
         """Leave it to the first task, which finds its rows in this process anyway."""
 
@@ -177,7 +181,7 @@ _LOCAL_SCHEDULERS = {
 }  # fmt: skip
 
 
-def ambient_execution() -> Execution:
+def ambient_execution() -> LocalExecution | ClusterExecution:
     """The execution on the ambient cluster or in this process.
 
     Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
@@ -193,10 +197,9 @@ def ambient_execution() -> Execution:
         client = default_client()
     except ValueError:
         return LocalExecution(scheduler)
+    from distrff.engine.distributed import ClusterExecution  # only where there is a cluster
+
     return ClusterExecution(client)
-
-
-Execution = LocalExecution | ClusterExecution
 
 
 class SegmentSource(Protocol):
@@ -260,7 +263,7 @@ class Run:
     checkpoint does the same.
     """
 
-    def __init__(self, execution: Execution | None = None) -> None:
+    def __init__(self, execution: LocalExecution | ClusterExecution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
         self.sweeps: list[tuple[str, float]] = []  # label and seconds of each pass so far
         self.record = WorkRecord()  # of all tasks so far
@@ -542,7 +545,7 @@ class Run:
 
         It must take the same steps each time, from what it was given and what it gets from this run.
         """
-        if self._survives or self._is_settled or not isinstance(self.execution, ClusterExecution):
+        if self._survives or self._is_settled or isinstance(self.execution, LocalExecution):
             return solve()
         self._survives = True
         if self.checkpoint is None:
@@ -608,8 +611,7 @@ class Run:
 def begin_run() -> Run:
     """A run of the ambient execution, after checking that each worker can run this distrff."""
     run = Run()
-    if isinstance(run.execution, ClusterExecution):
-        check_workers(run.execution.client)
+    run.execution.check_workers()
     return run
 
 

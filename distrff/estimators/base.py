@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -17,15 +17,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.diagnostics.errors import ClassErrors
-from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.diagnostics.report import FitReport
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.features.fitted import Trait
-from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
 from distrff.fitting.problem import (
@@ -37,16 +34,15 @@ from distrff.fitting.problem import (
     takes_sparse_rows,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
-from distrff.io.arrays import as_dataset, as_frame, frame_dtype
+from distrff.io.arrays import as_dataset, as_frame, frame_dtype, holds_more_than_numbers
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
-from distrff.io.open import open_rows
-from distrff.io.parts import saving_buffer_bytes
-from distrff.io.storage import Location, held
+from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import block_by_block, is_raw, rows_to_predict, through_steps
+from distrff.model.rows import ROWS_UNKNOWN, block_by_block, is_raw, rows_to_predict, through_steps
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.random import group_of
+from distrff.utils.serialize import described
 from distrff.utils.text import listed
 
 
@@ -72,6 +68,16 @@ class SolverParameters:
     random_state: int | None = None
     warm_start: bool = False
     callbacks: Any = None
+
+
+def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps."""
+    X = as_frame(X)
+    if is_dataframe_like(X) and holds_more_than_numbers(X):
+        from distrff.io.open import encoded_frame  # with the readers of all storages
+
+        return encoded_frame(X, y, sample_weight)
+    return as_dataset(X, y, sample_weight)
 
 
 class KernelEstimator(BaseEstimator):
@@ -163,17 +169,19 @@ class KernelEstimator(BaseEstimator):
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         observer = Observer(callbacks, FitLine())
-        fit = replace(begin(dataset, problem, saving_buffer_bytes(checkpoint), observer), start=start)
+        fit = replace(begin(dataset, problem, checkpoint, observer), start=start)
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
-        place = None if checkpoint is None else Location.of(checkpoint, storage_options)
-        with nullcontext() if place is None else held(place):
-            if place is not None:
-                fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
+        kept: AbstractContextManager[FitContext] = nullcontext(fit)
+        if checkpoint is not None:
+            from distrff.fitting.checkpoint import checkpointed  # with files and fingerprints, for few fits
+
+            place = Location.of(checkpoint, storage_options)
+            kept = checkpointed(fit, self, expected, place, checkpoint_every)
+        with kept as fit:
             try:
-                with kept_to_the_end(run):
-                    run.surviving(lambda: self._fit(fit, expected))
+                run.surviving(lambda: self._fit(fit, expected))
             finally:
                 run.forget_caches()
                 observer.close()
@@ -325,7 +333,7 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), saving_buffer_bytes(checkpoint))
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), checkpoint)
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
@@ -363,7 +371,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        problem, buffer = self._problem().for_dataset(dataset), saving_buffer_bytes(checkpoint)
+        problem = self._problem().for_dataset(dataset)
+        buffer = None if checkpoint is None else saving_buffer_bytes(checkpoint)
         fit = FitContext(dataset, problem, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
 
@@ -468,6 +477,8 @@ class KernelEstimator(BaseEstimator):
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
                 "rows that it did not see"
             )
+        from distrff.diagnostics.evaluate import calibrated  # passes that judge models: no part of a fit
+
         self.model_ = calibrated(model, dataset)
         return self
 
@@ -483,6 +494,8 @@ class KernelEstimator(BaseEstimator):
                     f"there are no errors of rows that the model did not see: {self._why_no_folds(folds)}; "
                     f"call calibrate with rows that the fit did not see"
                 )
+            from distrff.diagnostics.evaluate import out_of_fold  # as above
+
             self.model_ = out_of_fold(model, self._fit_rows, folds)
         return self.model_
 
@@ -528,7 +541,9 @@ class KernelEstimator(BaseEstimator):
 
         return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
-    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        from distrff.diagnostics.evaluate import errors_of  # as above
+
         errors = errors_of(self._frozen(), self._rows_to_judge(X, y, sample_weight))
         if errors.n_outside:
             what = "are left out" if self.model_.measure == "r2" else "count as wrong"
@@ -544,9 +559,9 @@ class KernelEstimator(BaseEstimator):
         self._check_columns(dataset)
         return dataset
 
-    def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> JudgedRows:
-        """Rows to judge the model on, and the models of the fit that did not see them; by default those of
-        the fit."""
+    def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:
+        """Rows to judge the model on, by default those of the fit; models that did not see them; which rows
+        they are, in words."""
         if data is not None:
             dataset = self._rows_to_judge(data, y, sample_weight)
         elif y is not None or sample_weight is not None:
@@ -559,14 +574,16 @@ class KernelEstimator(BaseEstimator):
             raise InputError(ROWS_UNKNOWN)
         # It kept no row, so nobody can tell whether it saw these.
         if self.has_grown:
-            return JudgedRows(dataset, None, "rows that partial_fit may have seen")
+            return dataset, None, "rows that partial_fit may have seen"
         if not self._saw(dataset):
-            return JudgedRows(dataset, None, "other rows")
+            return dataset, None, "other rows"
         folds = self._out_of_fold_models()
-        return JudgedRows(dataset, folds, "the rows of the fit" if folds is None else "out of fold")
+        return dataset, folds, "the rows of the fit" if folds is None else "out of fold"
 
     def _saw(self, dataset: Dataset) -> bool:
         """Whether these are the rows of the fit, as far as it keeps them."""
+        from distrff.fitting.checkpoint import same_rows
+
         return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
 
     def _check_columns(self, dataset: Dataset) -> None:
@@ -655,9 +672,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         """
         return self._errors(X, y, sample_weight).scores()["accuracy"]
 
-    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Any:
         errors = super()._errors(X, y, sample_weight)
-        if isinstance(errors, ClassErrors) and errors.n_unseen:
+        if errors.n_unseen:
             warn(
                 f"{errors.n_unseen:,} of {errors.n_rows:,} rows have labels that the model never saw, such "
                 f"as {errors.unseen.labels.tolist()[0]!r}, and count as wrong; its classes are "

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
+from distrff.estimators.base import open_rows
 from distrff.features.base import FeatureMap
 from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
@@ -31,7 +32,6 @@ from distrff.fitting.running import prepared_like, sums_of
 from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.model.rows import through_steps
 from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, folds_by

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from distrff.estimators.base import KernelEstimator
+from distrff.estimators.base import KernelEstimator, open_rows
 from distrff.features.base import FeatureMap
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Problem, map_parameters
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.utils.validation import check_count
 

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-import joblib
-import numpy as np
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.distributed import ClusterExecution
-from distrff.engine.run import Run
+from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import FitContext
 from distrff.io.dataset import Dataset, Rows
 from distrff.io.parts import CheckpointStore
-from distrff.io.storage import SEEN_BY_ALL, Location, package_version
-from distrff.utils.serialize import digest_of
+from distrff.io.storage import SEEN_BY_ALL, Location, held, package_version
+from distrff.utils.serialize import digest_of, parameters_as_text
 
 _TILE_ROWS = 2**14
 _LIBRARIES = ("numpy", "scipy", "numba")  # other versions have other last bits
 _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
+
+
+@contextmanager
+def checkpointed(
+    fit: FitContext, estimator: Any, plan: Plan, location: Location, every: float | None
+) -> Iterator[FitContext]:
+    """The fit with a checkpoint at a location, which is locked and written for the last time at the end."""
+    with held(location):
+        fit = with_checkpoint(fit, estimator, plan, location, every)
+        assert fit.run is not None
+        with _kept_to_the_end(fit.run):
+            yield fit
 
 
 def with_checkpoint(
@@ -76,7 +85,7 @@ def _refuse_several_fits(location: Location) -> None:
 def _check_seen(run: Run, store: CheckpointStore) -> None:
     """Refuse a place that a worker does not see: workers write their sums there themselves."""
     execution = run.execution
-    if not isinstance(execution, ClusterExecution):
+    if isinstance(execution, LocalExecution):
         return
     futures = {
         worker: execution.submit_to(worker, _sees, store) for worker in execution.workers.running_threads()
@@ -106,7 +115,7 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
         "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
         "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
         **_contents(run, dataset),
-        **_parameters(estimator),
+        **parameters_as_text(estimator),
     }
 
 
@@ -141,66 +150,13 @@ def _digest_of_rows(rows: Rows) -> str:
     return digest_of(digests)
 
 
-def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
-    """All parameters of an estimator, a map or a kernel, those of its parts included, as text."""
-    found: dict[str, str] = {}
-    for name, part in sorted(value.get_params(deep=False).items()):
-        # They decide when the fit ends and where features are, not what its passes find: a fit that memory
-        # ended can go on with keep_features=False.
-        if name in ("callbacks", "keep_features"):
-            continue
-        found |= described(part, prefix + name)
-    specification = getattr(value, "specification_", None)
-    if specification is not None:
-        found[f"{prefix.rstrip('.')}, fitted"] = digest_of(specification)
-    return found
-
-
-def described(value: Any, name: str) -> dict[str, str]:
-    """A parameter as text by its name, and its parts likewise, in words that do not name addresses."""
-    if hasattr(value, "get_params") and not isinstance(value, type):
-        parts = _parameters(value, f"{name}.")
-        if not type(value).__module__.startswith("distrff."):  # it may be fitted, or a function of the user
-            parts[f"{name}, as it is"] = _content(value, name)
-        return {name: type(value).__name__} | parts
-    if isinstance(value, list | tuple):
-        parts = {}
-        for i, item in enumerate(value):
-            parts |= described(item, f"{name}[{i}]")
-        return {name: f"{len(value)} item(s)"} | parts
-    if isinstance(value, Mapping):
-        items = sorted((repr(key), item) for key, item in value.items())
-        parts = {}
-        for key, item in items:
-            parts |= described(item, f"{name}[{key}]")
-        return {name: f"{len(items)} item(s)"} | parts
-    if isinstance(value, np.ndarray):
-        return {name: f"array {value.shape} {digest_of(value)}"}
-    if value is None or isinstance(value, bool | int | float | str | np.generic):
-        return {name: repr(value)}
-    return {name: _content(value, name)}
-
-
-def _content(value: Any, name: str) -> str:
-    """A digest of any other value: of what it holds, and not of where it lies in memory."""
-    try:
-        return str(joblib.hash(value))
-    except Exception as error:  # whatever pickling a stranger's value raises
-        raise InputError(
-            f"a checkpoint cannot tell whether {name} is the same after a restart, as it cannot be pickled "
-            f"({type(error).__name__}); use a function or class of a module, or fit without a checkpoint"
-        ) from error
-
-
 # The last write.
 
 
 @contextmanager
-def kept_to_the_end(run: Run | None) -> Iterator[None]:
+def _kept_to_the_end(run: Run) -> Iterator[None]:
     """Write the checkpoint for the last time when the block ends, fails or is asked to end by SIGTERM."""
-    if run is None or run.checkpoint is None:
-        yield
-        return
+    assert run.checkpoint is not None
     checkpoint, store = run.checkpoint, run.checkpoint.store
     assert isinstance(store, CheckpointStore)
     with ending_on_sigterm():

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.distributed import LARGE_PARTIAL
 from distrff.engine.reduction import (
+    LARGE_PARTIAL,
     Segmentation,
     gram_segmentation,
     gram_stride,

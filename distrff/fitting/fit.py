@@ -22,6 +22,7 @@ from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
 from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
 from distrff.io.dataset import Dataset
+from distrff.io.storage import saving_buffer_bytes
 from distrff.preprocessing.coding import (
     MAX_COLUMNS,
     ClassTargets,
@@ -44,12 +45,12 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 def begin(
     dataset: Dataset,
     problem: Problem,
-    saving_buffer: int | None = None,
+    checkpoint: Any = None,
     observer: Observer | None = None,
 ) -> FitContext:
     """The context of a fit on the active Dask client, or dask's configured scheduler.
 
-    `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`. `observer` is told of its passes.
+    `checkpoint` is the path, URL or location of its checkpoint. `observer` is told of its passes.
 
     Raises ClusterError if there are none, or they cannot run distrff.
     """
@@ -60,6 +61,7 @@ def begin(
     run.execution.measure_idle((RowReduction, type(next(usable(problem))), handle))
     if observer is not None:
         run.observer = observer
+    saving_buffer = None if checkpoint is None else saving_buffer_bytes(checkpoint)
     return within_memory(FitContext(dataset, problem, run.execution, run, saving_buffer))
 
 

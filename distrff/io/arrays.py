@@ -539,6 +539,11 @@ def _kind(X: Any) -> str:
 # Data in memory (NumPy, lists, pandas, Arrow) as plain arrays.
 
 
+def is_table(data: Any) -> bool:
+    """Whether data are a DataFrame, or an xarray Dataset."""
+    return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
+
+
 def as_frame(values: Any) -> Any:
     """A table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is."""
     if type(values).__name__ == "LazyFrame":

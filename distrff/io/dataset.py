@@ -553,6 +553,14 @@ def _as_id(name: str, span: Span) -> Span:
 _ID = "id: "  # begins the names of id columns among the fields of a span
 
 
+def values_of(dataset: Dataset) -> Any:
+    """X of a table in memory as an array, of a lazy one as a dask array."""
+    if dataset.block_rows is not None:
+        return dataset.X
+    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+    return block.X
+
+
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     """The dataset with id columns, each given as the y of a dataset."""
     for name, column in columns.items():

@@ -13,13 +13,12 @@ from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import (
     arrays_dataset,
-    as_dataset,
     as_frame,
-    holds_more_than_numbers,
+    is_table,
     paired,
     persisted_text,
 )
-from distrff.io.dataset import Dataset, with_ids
+from distrff.io.dataset import Dataset, values_of, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.tables import (
@@ -188,21 +187,15 @@ def open_dataset(
     return with_ids(dataset, columns_of_ids) if names else dataset
 
 
-def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps.
+def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """A frame that holds more than numbers, encoded by steps, which the dataset has.
 
-    As `as_dataset`, but text and categories become columns of 0 and 1, times become sine and cosine of year,
-    weekday and hour. The dataset has these `steps`. Frames in memory are encoded in memory.
+    Text and categories become columns of 0 and 1, times become sine and cosine of year, weekday and hour.
+    Frames in memory are encoded in memory.
 
-    Raises
-    ------
-    InputError
-        As `as_dataset` and `open_dataset` do, and for missing values in such a frame.
+    Raises InputError as `as_dataset` and `open_dataset` do, and for missing values.
     """
-    X = as_frame(X)
-    if not is_dataframe_like(X) or not holds_more_than_numbers(X):
-        return as_dataset(X, y, sample_weight)
-    given, persisted_bytes = paired({"X": X, "y": y, "sample_weight": sample_weight})
+    given, persisted_bytes = paired({"X": frame, "y": y, "sample_weight": sample_weight})
     X, y, sample_weight = given.values()
     options = TableOptions(one_hot=True, datetime="parts", keep_index=True)
     try:
@@ -228,19 +221,6 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         table_report=opened.table_report,
         persisted_bytes=persisted_bytes,
     )
-
-
-def values_of(dataset: Dataset) -> Any:
-    """X of a table in memory as an array, of a lazy one as a dask array."""
-    if dataset.block_rows is not None:
-        return dataset.X
-    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
-    return block.X
-
-
-def is_table(data: Any) -> bool:
-    """Whether data are a DataFrame, or an xarray Dataset."""
-    return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 
 
 def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:

@@ -36,7 +36,6 @@ from distrff.engine.checkpoint import DamagedPart, Node, Step
 from distrff.engine.tasks import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
 from distrff.io.storage import (
-    BUFFER_BYTES,
     FOLDER_MARK,
     MAX_JSON_BYTES,
     PIECE_BYTES,
@@ -248,14 +247,6 @@ class StoredSums:
     def remove(self, nodes: Iterable[Node]) -> None:
         for node in nodes:
             self._place(node).remove()
-
-
-def saving_buffer_bytes(checkpoint: Any) -> int | None:
-    """The most that a thread holds beside a sum while it moves its file; None without a checkpoint."""
-    if checkpoint is None:
-        return None
-    # A local file is written from the sum itself, and read into it.
-    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES
 
 
 # The whole.

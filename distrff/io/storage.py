@@ -909,3 +909,9 @@ def package_version() -> str:
         return version("distrff")
     except PackageNotFoundError:  # run from a source folder that was never installed
         return "unknown"
+
+
+def saving_buffer_bytes(checkpoint: Any) -> int:
+    """The most that a thread holds beside a sum while it moves its file, at a path, URL or location."""
+    # A local file is written from the sum itself, and read into it.
+    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES

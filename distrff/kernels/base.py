@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
 from numbers import Integral
 from reprlib import repr as short
@@ -132,9 +132,9 @@ class Kernel(ABC):
         """
         return self._evaluate(X, Y)
 
-    @abstractmethod
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
+        raise self._no_measure()
 
     def n_uniforms(self, n_columns: int) -> int:
         """How many uniform numbers `quantile_frequencies` takes for one frequency.
@@ -182,9 +182,9 @@ class Kernel(ABC):
         """True where the smoothness ν is to be chosen by a fit."""
         return False
 
-    @abstractmethod
     def second_moment(self, n_columns: int) -> float:
         """σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
+        raise self._no_measure()
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
@@ -203,6 +203,9 @@ class Kernel(ABC):
     def _profile(self) -> float | tuple[float, ...]:
         """The widths as given, for any number of columns; 1 for an undecided width."""
         raise self._no_sphere("widths")
+
+    def _no_measure(self) -> InputError:
+        return InputError(f"{self!r} is not shift-invariant and has no frequencies")
 
     def _no_sphere(self, what: str) -> InputError:
         why = "is a sum, take its components" if len(self.components()) > 1 else "has no spherical measure"
@@ -280,6 +283,18 @@ class Kernel(ABC):
         return Scaled(other, self)
 
 
+_ALONE: tuple[tuple[Callable[[Kernel], bool], str, str], ...] = (
+    (lambda k: k.is_ard, "length_scale='ard' is", "use 'auto', one factor for all"),
+    (lambda k: k.has_undecided_smoothness, "nu='auto' is", "give nu a number"),
+    (
+        lambda k: k.metric is not None,
+        "a metric is",
+        "use one width a column, or rows that are projected before",
+    ),
+)
+"""What an operand may not have, and the remedy: fits decide it for a single kernel."""
+
+
 class _Composite(Kernel):
     """A kernel made of others, its operands."""
 
@@ -298,19 +313,12 @@ class _Composite(Kernel):
             if name != "a" and not isinstance(operand, Kernel):
                 kind = type(self).__name__
                 raise InputTypeError(f"{name} of {kind} must be a kernel, got {short(operand)}")
-            if isinstance(operand, Kernel) and operand.is_ard:
-                what = f"length_scale='ard' is for one kernel alone, not for {operand!r} in a sum or product"
-                raise InputError(f"{what}; use 'auto', one factor for all")
-            if isinstance(operand, Kernel) and operand.has_undecided_smoothness:
-                raise InputError(
-                    f"nu='auto' is for one kernel alone, not for {operand!r} in a sum or product; give nu a "
-                    f"number"
-                )
-            if isinstance(operand, Kernel) and operand.metric is not None:
-                raise InputError(
-                    f"a metric is for one kernel alone, not for {operand!r} in a sum or product; "
-                    f"use one width a column, or rows that are projected before"
-                )
+        for operand in self._operands().values():
+            for is_so, what, remedy in _ALONE:
+                if is_so(operand):
+                    raise InputError(
+                        f"{what} for one kernel alone, not for {operand!r} in a sum or product; {remedy}"
+                    )
         counts = sorted(self._column_counts())
         if len(counts) > 1:
             raise InputError(f"per-column widths of one kernel must be equally many, got {counts}")
@@ -340,9 +348,6 @@ class _Composite(Kernel):
 
     def along(self, columns: Sequence[int]) -> Kernel:
         return self.set_params(**{name: k.along(columns) for name, k in self._operands().items()})
-
-    def _operand_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> list[np.ndarray]:
-        return [k.lattice_weights(spacing, modes) for k in self._operands().values()]
 
 
 def _bracketed(kernel: Kernel, *kinds: type) -> str:
@@ -383,8 +388,7 @@ class Sum(_Composite):
         return sum(share * term.second_moment(n_columns) for share, term in self.components() if share)
 
     def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
-        first, second = self._operand_weights(spacing, modes)
-        return np.add(first, second, out=first)
+        return self.k1.lattice_weights(spacing, modes) + self.k2.lattice_weights(spacing, modes)
 
     def __repr__(self) -> str:
         return f"{self.k1!r} + {_bracketed(self.k2, Sum)}"
@@ -393,8 +397,42 @@ class Sum(_Composite):
 _POINTS = 2**18  # of which a product is evaluated at once
 
 
+class _Factors(_Composite):
+    """A multiple or a product: frequencies are sums of independent ones of the factors, if it is one term."""
+
+    def _streams(self, rng_of: Streams) -> list[tuple[Kernel, Streams]]:
+        """Each factor with the streams of its own draws."""
+        return [(k, nested_streams(rng_of, name)) for name, k in self._operands().items()]
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        drawn = (k.frequencies(n_frequencies, n_columns, own) for k, own in self._streams(rng_of))
+        return reduce(np.add, drawn)
+
+    def n_uniforms(self, n_columns: int) -> int:
+        return sum(k.n_uniforms(n_columns) for k in self._operands().values())
+
+    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
+        factors = list(self._operands().values())
+        parts = np.split(U, np.cumsum([k.n_uniforms(n_columns) for k in factors])[:-1], axis=1)
+        return reduce(np.add, map(lambda k, own: k.quantile_frequencies(own, n_columns), factors, parts))
+
+    def second_moment(self, n_columns: int) -> float:
+        # The factors' frequencies are independent and symmetric: no cross term.
+        return sum(k.second_moment(n_columns) for k in self._operands().values())
+
+    def _profile(self) -> float | tuple[float, ...]:
+        return next(iter(self._operands().values()))._profile()
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        if len(self._terms()) > 1 or not self.is_spherical:
+            raise self._no_sphere("widths")
+        # Of each: its own widths may not fit the columns, and then it refuses them.
+        first, *_ = [k.widths(n_columns) for k in self._operands().values()]
+        return first
+
+
 @dataclass(frozen=True)
-class Product(_Composite):
+class Product(_Factors):
     """k1 * k2: each frequency is the sum of independent frequencies of the factors."""
 
     k1: Kernel
@@ -421,31 +459,6 @@ class Product(_Composite):
     def _terms(self) -> list[tuple[float, Kernel]]:
         pairs = [(p, q) for p in self.k1.components() for q in self.k2.components()]
         return [(share1 * share2, Product(term1, term2)) for (share1, term1), (share2, term2) in pairs]
-
-    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        W = self.k1.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k1"))
-        return W + self.k2.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k2"))
-
-    def n_uniforms(self, n_columns: int) -> int:
-        return self.k1.n_uniforms(n_columns) + self.k2.n_uniforms(n_columns)
-
-    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
-        n_first = self.k1.n_uniforms(n_columns)
-        W = self.k1.quantile_frequencies(U[:, :n_first], n_columns)
-        return W + self.k2.quantile_frequencies(U[:, n_first:], n_columns)
-
-    def second_moment(self, n_columns: int) -> float:
-        # The factors' frequencies are independent and symmetric: no cross term.
-        return self.k1.second_moment(n_columns) + self.k2.second_moment(n_columns)
-
-    def _profile(self) -> float | tuple[float, ...]:
-        return self.k1._profile()
-
-    def widths(self, n_columns: int) -> np.ndarray:
-        if len(self._terms()) > 1 or not self.is_spherical:
-            raise self._no_sphere("widths")
-        self.k2.widths(n_columns)  # refuses columns that its own widths do not fit
-        return self.k1.widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         if len(self._terms()) > 1 or not self.is_spherical:
@@ -484,7 +497,7 @@ class Product(_Composite):
 
 
 @dataclass(frozen=True)
-class Scaled(_Composite):
+class Scaled(_Factors):
     """a * k with a number a > 0: the same measure, and k(0) times a."""
 
     a: float
@@ -504,23 +517,8 @@ class Scaled(_Composite):
     def _terms(self) -> list[tuple[float, Kernel]]:
         return self.k.components()
 
-    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        return self.k.frequencies(n_frequencies, n_columns, rng_of)
-
-    def n_uniforms(self, n_columns: int) -> int:
-        return self.k.n_uniforms(n_columns)
-
-    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
-        return self.k.quantile_frequencies(U, n_columns)
-
-    def second_moment(self, n_columns: int) -> float:
-        return self.k.second_moment(n_columns)
-
-    def _profile(self) -> float | tuple[float, ...]:
-        return self.k._profile()
-
-    def widths(self, n_columns: int) -> np.ndarray:
-        return self.k.widths(n_columns)
+    def _streams(self, rng_of: Streams) -> list[tuple[Kernel, Streams]]:
+        return [(self.k, rng_of)]  # as of the kernel alone: a factor changes no frequency
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         return self.k.radii(n, n_columns, rng_of)
@@ -733,15 +731,6 @@ class Polynomial(Kernel):
     @property
     def is_shift_invariant(self) -> bool:
         return False
-
-    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        raise self._no_measure()
-
-    def second_moment(self, n_columns: int) -> float:
-        raise self._no_measure()
-
-    def _no_measure(self) -> InputError:
-        return InputError(f"{self!r} is not shift-invariant and has no frequencies")
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         K = X @ Y.T

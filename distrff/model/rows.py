@@ -18,9 +18,17 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.fitted import FittedMap
-from distrff.io.arrays import as_dataset, as_frame, block_of, paired, plain_array, targets_of, weights_of
-from distrff.io.dataset import Dataset, check_lengths
-from distrff.io.open import is_table, open_dataset, values_of
+from distrff.io.arrays import (
+    as_dataset,
+    as_frame,
+    block_of,
+    is_table,
+    paired,
+    plain_array,
+    targets_of,
+    weights_of,
+)
+from distrff.io.dataset import Dataset, check_lengths, values_of
 from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
@@ -149,10 +157,23 @@ def _encoded(model: FittedModel, table: Any) -> Any:
     if is_dataframe_like(table) and not dask.is_dask_collection(table) and not len(table):
         steps.check_names(table.columns, "the DataFrame")
         return np.empty((0, model.n_columns))  # which open_dataset refuses
-    return values_of(open_dataset(table, steps=steps))
+    return values_of(_opened(table, steps))
 
 
-# Rows with targets, to judge or calibrate a model.
+def _opened(table: Any, steps: TableSteps) -> Dataset:
+    # With the readers of all storages, which rows in arrays come without.
+    from distrff.io.open import open_dataset
+
+    return open_dataset(table, steps=steps)
+
+
+# Rows with targets, to fit, judge or calibrate a model.
+
+
+ROWS_UNKNOWN = (
+    "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
+    "memory or stored ones; give data"
+)
 
 
 def rows_for(
@@ -197,7 +218,7 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
                 f"the table has no column {weight!r}, which held the weights at the fit; add it, or give "
                 f"sample_weight"
             )
-        return open_dataset(X, steps=steps if weight in names else replace(steps, weight=None))
+        return _opened(X, steps if weight in names else replace(steps, weight=None))
     # As columns of the frame y and weights lose the rows that the steps drop.
     if is_dataframe_like(X) and not dask.is_dask_collection(X):
         given: dict[str, Any] = {}
@@ -211,8 +232,8 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
         if given:
             check_lengths({"X": len(X), **{name: len(values) for name, values in given.items()}})
             taken = replace(steps, weight=weight if sample_weight is not None else None)
-            return open_dataset(X.assign(**given), steps=taken)
-    opened = open_dataset(X, steps=steps.for_prediction())
+            return _opened(X.assign(**given), taken)
+    opened = _opened(X, steps.for_prediction())
     rows = as_dataset(values_of(opened), y, sample_weight)
     return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 

@@ -20,10 +20,11 @@ from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
+import joblib
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from distrff.errors import DistrffError
+from distrff.errors import DistrffError, InputError
 
 _PACKAGES = (
     "utils", "kernels", "solvers", "preprocessing", "features", "fitting", "estimators", "engine", "model",
@@ -221,6 +222,60 @@ def digest_of(*values: Any) -> str:
     for value in values:
         update_digest(digest, value)
     return digest.hexdigest()[:32]
+
+
+# Parameters of estimators, maps and kernels as text, by which a fit is recognized.
+
+
+def parameters_as_text(value: Any, prefix: str = "") -> dict[str, str]:
+    """All parameters of an estimator, a map or a kernel, those of its parts included, as text."""
+    found: dict[str, str] = {}
+    for name, part in sorted(value.get_params(deep=False).items()):
+        # They decide when the fit ends and where features are, not what its passes find: a fit that memory
+        # ended can go on with keep_features=False.
+        if name in ("callbacks", "keep_features"):
+            continue
+        found |= described(part, prefix + name)
+    specification = getattr(value, "specification_", None)
+    if specification is not None:
+        found[f"{prefix.rstrip('.')}, fitted"] = digest_of(specification)
+    return found
+
+
+def described(value: Any, name: str) -> dict[str, str]:
+    """A parameter as text by its name, and its parts likewise, in words that do not name addresses."""
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        parts = parameters_as_text(value, f"{name}.")
+        if not type(value).__module__.startswith("distrff."):  # it may be fitted, or a function of the user
+            parts[f"{name}, as it is"] = _content(value, name)
+        return {name: type(value).__name__} | parts
+    if isinstance(value, list | tuple):
+        parts = {}
+        for i, item in enumerate(value):
+            parts |= described(item, f"{name}[{i}]")
+        return {name: f"{len(value)} item(s)"} | parts
+    if isinstance(value, Mapping):
+        items = sorted((repr(key), item) for key, item in value.items())
+        parts = {}
+        for key, item in items:
+            parts |= described(item, f"{name}[{key}]")
+        return {name: f"{len(items)} item(s)"} | parts
+    if isinstance(value, np.ndarray):
+        return {name: f"array {value.shape} {digest_of(value)}"}
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return {name: repr(value)}
+    return {name: _content(value, name)}
+
+
+def _content(value: Any, name: str) -> str:
+    """A digest of any other value: of what it holds, and not of where it lies in memory."""
+    try:
+        return str(joblib.hash(value))
+    except Exception as error:  # whatever pickling a stranger's value raises
+        raise InputError(
+            f"a checkpoint cannot tell whether {name} is the same after a restart, as it cannot be pickled "
+            f"({type(error).__name__}); use a function or class of a module, or fit without a checkpoint"
+        ) from error
 
 
 # Results as strict JSON data, from which notebooks, the command line and pages show them.

@@ -63,13 +63,6 @@ def test_of_one_process_the_later_state_counts():
     assert WorkRecord().processes is not WorkRecord().processes
 
 
-def test_a_process_tells_its_peak_of_the_fit_that_it_knows():
-    begin_task("a fit")
-    (process,) = peak_so_far("a fit").processes.values()
-    assert process.peak_bytes >= process.idle_bytes > 0
-    assert peak_so_far("another fit") == WorkRecord()
-
-
 def test_a_task_is_recorded():
     begin_task(uuid.uuid4().hex)
     record = end_task(7, 0.5)
@@ -79,6 +72,7 @@ def test_a_task_is_recorded():
     assert process.peak_bytes >= process.idle_bytes > 10 * 2**20
     assert process.blas_threads >= 1
     assert process.n_derivations == derivations()
+    assert peak_so_far("another fit") == WorkRecord()
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peaks that can be reset here")

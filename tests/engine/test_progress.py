@@ -62,30 +62,6 @@ def test_a_line_where_somebody_does(run, stream):
     assert "\n" not in shown + afterwards
 
 
-def test_the_line_goes_when_work_is_interrupted(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
-    with pytest.raises(KeyboardInterrupt), pass_line("Gram", 1000) as progress:
-        clock.now += 3
-        progress.update(500)
-        assert "Gram, 50% of" in stream.getvalue()
-        raise KeyboardInterrupt
-    assert stream.getvalue().endswith("\r")
-
-
-def test_a_pass_that_is_made_again_counts_from_the_start(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
-    with pass_line("Gram", 1000) as progress:
-        for _ in range(2):
-            progress.update(-progress.n)
-            clock.now += 3
-            progress.update(700)
-    assert " 70% of" in stream.getvalue()
-    assert "140%" not in stream.getvalue()
-    assert progress.n == 700
-
-
 class Slow(Reduction):
     """A reduction whose segments take two seconds each, by the clock."""
 
@@ -134,10 +110,6 @@ def fit_of(clock, stream, monkeypatch, seconds_a_sweep, n_sweeps=20):
     return shown, stream.getvalue()[len(shown) :]
 
 
-def test_a_fit_of_two_seconds_draws_no_line(clock, monkeypatch):
-    assert fit_of(clock, Terminal(), monkeypatch, 0.0999) == ("", "")
-
-
 @pytest.mark.parametrize("stream", [Terminal, Notebook])
 def test_a_line_is_drawn_over_and_over_within_passes_too_and_removed(clock, monkeypatch, stream):
     shown, afterwards = fit_of(clock, stream(), monkeypatch, 4.0)
@@ -148,27 +120,13 @@ def test_a_line_is_drawn_over_and_over_within_passes_too_and_removed(clock, monk
     assert afterwards.strip("\r") == " " * len(shown.split("\r")[-1].rstrip())
 
 
-def test_a_shorter_line_leaves_nothing_of_a_longer_one(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
-    line = FitLine()
-    for text in ("a long text", "short"):
-        clock.now += 3
-        line.say(text)
-    assert stream.getvalue() == "\ra long text\rshort      "
-
-
-def test_nothing_is_drawn_into_a_log(clock, monkeypatch):
-    assert fit_of(clock, io.StringIO(), monkeypatch, 4.0) == ("", "")
-
-
 @pytest.mark.parametrize(("seconds", "n_lines"), [(0.4, 0), (4.0, 6), (60.0, 20)])
 def test_a_log_gets_a_line_a_sweep_and_in_ten_seconds_at_most(clock, monkeypatch, seconds, n_lines):
     lines = []
     with lines_echoed(lines.append):
-        fit_of(clock, io.StringIO(), monkeypatch, seconds)
-        terminal = fit_of(clock, Terminal(), monkeypatch, 0.01)
-    assert terminal == ("", "")
+        assert fit_of(clock, io.StringIO(), monkeypatch, seconds) == ("", "")  # nothing is drawn
+        terminal = fit_of(clock, Terminal(), monkeypatch, 0.0999)
+    assert terminal == ("", "")  # nor in two seconds
     assert len(lines) == n_lines == len(set(lines))
 
 
@@ -188,4 +146,7 @@ def test_what_does_not_stay_goes_with_the_next_pass(clock, monkeypatch):
     line.say("column statistics, pass 1", stays=False)
     clock.now += 1
     line.begin_pass("Gram", 1000)
-    assert stream.getvalue().split("\r")[1:] == ["column statistics, pass 1", "Gram, 0% of 1,000 rows   "]
+    clock.now += 1
+    line.say("short")
+    drawn = ["column statistics, pass 1", "Gram, 0% of 1,000 rows   ", "short · 0%            "]
+    assert [text[:25] for text in stream.getvalue().split("\r")[1:]] == drawn

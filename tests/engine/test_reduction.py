@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from distrff.engine import tasks
 from distrff.engine.reduction import OrderedMerge, Reduction, n_levels
 from distrff.engine.run import LocalExecution
-from distrff.engine.tasks import CacheForm, begin_task, keep_rows, merge_partials, reduce_rows
+from distrff.engine.tasks import begin_task, merge_partials, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import RowBlock
@@ -133,10 +133,6 @@ def bracketed(expression, neighbours, node):
     return expression
 
 
-def added(number, neighbours, node):
-    return number + sum(neighbour for neighbour, _ in neighbours)
-
-
 def merged(order):
     merge = OrderedMerge(len(order), bracketed)
     for index in order:
@@ -165,73 +161,25 @@ def test_any_order_of_arrival_gives_the_same_expression(n, data):
     assert names == [str(i) for i in range(n)]
 
 
-@given(n=st.integers(1, 2000))
-def test_the_tree_is_no_deeper_than_it_must_be(n):
-    expression = merged(range(n))
-    depth = deepest = 0
-    for character in expression:
-        depth += (character == "(") - (character == ")")
-        deepest = max(deepest, depth)
-    assert deepest == (n - 1).bit_length()
-
-
 def test_small_expressions():
     expected = ["0", "(0+1)", "((0+1)+2)", "((0+1)+(2+3))", "(((0+1)+(2+3))+4)"]
     assert [merged(range(n)) for n in range(1, 6)] == expected
     assert merged([6, 5, 4, 3, 2, 1, 0]) == "(((0+1)+(2+3))+((4+5)+6))"
 
 
-@given(n=st.integers(1, 3000))
-def test_in_order_one_partial_a_level_waits(n):
-    merge, most = OrderedMerge(n, added), 0
-    for index in range(n - 1):
-        merge.add(index, 1)
-        most = max(most, merge.n_waiting)
-    assert n_levels(n) == (n - 1).bit_length()
-    # No more than the plan counts, and no less than all but one of it.
-    assert n_levels(n) - 1 <= most <= n_levels(n)
-    merge.add(n - 1, 1)
-    assert merge.n_waiting == 1
-    assert merge.result() == n
-
-
-@given(n=st.integers(2, 500), data=st.data())
-def test_behind_a_late_one_two_a_level_wait(n, data):
-    late = data.draw(st.integers(0, n - 1))
-    merge, most = OrderedMerge(n, added), 0
-    for index in [*range(late), *range(late + 1, n)]:
-        merge.add(index, 1)
-        most = max(most, merge.n_waiting)
-    assert most <= 2 * n_levels(n)
-    merge.add(late, 1)
-    assert merge.result() == n
-
-
-@pytest.mark.parametrize("n", [2, 5, 16])
-def test_a_missing_partial_is_noticed(n):
-    for missing in range(n):
-        merge = OrderedMerge(n, bracketed)
-        for index in range(n):
-            if index != missing:
-                merge.add(index, str(index))
+@given(n=st.integers(2, 1000), data=st.data())
+def test_few_partials_wait(n, data):
+    """In order one a level; behind one that is late two a level."""
+    for late, bound in ((n - 1, n_levels(n)), (data.draw(st.integers(0, n - 1)), 2 * n_levels(n))):
+        merge, most = OrderedMerge(n, lambda number, near, node: number + sum(one for one, _ in near)), 0
+        for index in [*range(late), *range(late + 1, n)]:
+            merge.add(index, 1)
+            most = max(most, merge.n_waiting)
+        assert most <= bound and n_levels(n) == (n - 1).bit_length()
         with pytest.raises(RuntimeError, match="were not merged"):
             merge.result()
-
-
-class KeepingTiles(CacheForm):
-    def keep(self, rows, arrays):
-        return [block.X for block in rows.tiles(10)]
-
-    def shared(self):
-        return None
-
-
-def test_what_keeps_rows_ends_with_its_pass_too():
-    rows = as_dataset(np.ones((100, 2))).rows(0, 100)
-    assert len(keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that goes on")) == 10
-    cancel("a pass that ended")
-    with pytest.raises(Cancelled):
-        keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that ended")
+        merge.add(late, 1)
+        assert merge.result() == n
 
 
 def test_a_thread_whose_pass_is_abandoned_ends_at_its_next_tile():

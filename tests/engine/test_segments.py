@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 
 from distrff.engine.distributed import SegmentShares
 from distrff.engine.reduction import (
-    Segmentation,
     gram_segmentation,
-    gram_tile_rows,
     light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
 )
-from distrff.engine.tasks import CacheForm, Level, SegmentCache
 
 N_ROWS = st.integers(1, 10**10)
 DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
@@ -33,11 +30,6 @@ def assert_covers(cuts):
     assert all(type(number) is int for pair in bounds[:3] for number in pair)  # names of random streams
 
 
-@given(n_rows=st.integers(1, 10_000), segment_rows=st.integers(1, 3000), tile_rows=st.integers(1, 100))
-def test_segments_cover_the_rows_exactly(n_rows, segment_rows, tile_rows):
-    assert_covers(Segmentation(n_rows, segment_rows, tile_rows))
-
-
 @given(
     n_rows=N_ROWS,
     n_features=st.integers(1, 40_000),
@@ -48,7 +40,10 @@ def test_cuts_of_the_gram_sweep(n_rows, n_features, n_outputs, dtype):
     cuts = gram_segmentation(n_rows, n_features, n_outputs, dtype)
     assert cuts == gram_segmentation(n_rows, n_features, n_outputs, dtype)
     assert cuts.n_rows == n_rows
-    assert cuts.tile_rows == gram_tile_rows(n_features, n_outputs, dtype)
+    row_bytes = (n_features + 1 + n_outputs) * dtype.itemsize  # tiles: powers of two of at most 80 MiB
+    assert 512 <= cuts.tile_rows <= 8192 and cuts.tile_rows & (cuts.tile_rows - 1) == 0
+    assert cuts.tile_rows == 512 or cuts.tile_rows * row_bytes <= 80 * 2**20
+    assert cuts.tile_rows == 8192 or 2 * cuts.tile_rows * row_bytes > 80 * 2**20
     assert cuts.segment_rows % 64 == 0
     # From 15,000 rows, unless there are fewer, to 2**17; but half or twice as many where the number of
     # segments is rounded up to a multiple of sixteen or down to a power of two.
@@ -56,18 +51,6 @@ def test_cuts_of_the_gram_sweep(n_rows, n_features, n_outputs, dtype):
     assert cuts.segment_rows <= 2**18 + 64
     if n_rows < 10**8:
         assert_covers(cuts)
-
-
-@given(
-    n_features=st.integers(1, 100_000), n_outputs=st.integers(1, 1000), dtype=DTYPES
-)  # fmt: skip
-def test_tiles_are_powers_of_two_of_at_most_80_mebibytes(n_features, n_outputs, dtype):
-    rows = gram_tile_rows(n_features, n_outputs, dtype)
-    row_bytes = (n_features + 1 + n_outputs) * dtype.itemsize
-    assert 512 <= rows <= 8192
-    assert rows & (rows - 1) == 0
-    assert rows == 512 or rows * row_bytes <= 80 * 2**20
-    assert rows == 8192 or 2 * rows * row_bytes > 80 * 2**20
 
 
 @given(n_rows=N_ROWS, n_columns=st.integers(1, 10**6))
@@ -132,13 +115,6 @@ def test_runs_are_as_long_as_threads_ask_for(threads, per_thread):
     assert not shares
 
 
-def test_who_has_none_left_takes_half_of_the_longest_run():
-    shares = SegmentShares(list(range(16)), {"slow": 1, "fast": 1})
-    assert [shares.take("fast") for _ in range(8)] == list(range(8, 16))
-    assert [shares.take("fast"), shares.take("slow"), shares.take("fast")] == [4, 0, 5]
-    assert shares.take("late") == 2
-
-
 @given(n_segments=st.integers(0, 60), threads=WORKERS.filter(bool), data=st.data())
 def test_what_a_worker_keeps_it_takes_itself_and_first(n_segments, threads, data):
     homes = st.sampled_from([*threads, "gone", ""])
@@ -154,51 +130,3 @@ def test_what_a_worker_keeps_it_takes_itself_and_first(n_segments, threads, data
     assert sorted(chain.from_iterable(taken.values())) == list(range(n_segments))
     for worker, segments in taken.items():
         assert segments[: len(kept[worker])] == kept[worker]
-
-
-# What stays where it was summed.
-
-
-class Kept1(CacheForm):
-    def keep(self, rows, arrays):
-        return rows
-
-    def shared(self):
-        return None
-
-
-def kept(*rooms: int) -> SegmentCache:
-    return SegmentCache([Level(Kept1(), room) for room in rooms], list)
-
-
-def test_a_worker_keeps_its_part_of_all_segments_at_the_first_level_with_room():
-    of_pass, threads = kept(2, 1), {"a": 1, "b": 1}
-    levels = []
-    for segment in range(5):
-        levels.append(of_pass.level_with_room("a", threads, 8))
-        if levels[-1] is not None:
-            of_pass.put(segment, "a", levels[-1], f"value {segment}")
-    assert levels == [0, 0, 1, None, None]
-    assert of_pass.by_worker() == {"a": [0, 1, 2]}
-    assert [of_pass.value(i) for i in range(4)] == ["value 0", "value 1", "value 2", None]
-    few = kept(100)
-    for segment in range(3):
-        assert few.level_with_room("a", threads, 6) == 0
-        few.put(segment, "a", 0, "")
-    assert few.level_with_room("a", threads, 6) is None
-    assert few.level_with_room("b", threads, 6) == 0
-
-
-def test_what_was_on_a_worker_that_has_gone_is_forgotten():
-    of_pass = kept(100)
-    for segment in range(8):
-        of_pass.put(segment, "ab"[segment % 2], 0, "")
-    of_pass.forget_beyond({"b": 1}, 8)
-    assert of_pass.by_worker() == {"b": [1, 3, 5, 7]}
-    of_pass.forget_beyond({"b": 1, "c": 3}, 8)  # whose part is now two of eight
-    assert of_pass.by_worker() == {"b": [1, 3]}
-    of_pass.put(0, "c", 0, "")
-    of_pass.forget_gone({"b": 1})  # in the middle of a pass, when the parts stay
-    assert of_pass.by_worker() == {"b": [1, 3]}
-    of_pass.forget()
-    assert of_pass.by_worker() == {}

@@ -46,30 +46,18 @@ def test_keys_are_equal_where_bins_are(rng, dtype):
 
 
 def test_counts_do_not_depend_on_the_order_of_merges(rng):
-    keys = rng.integers(0, 500, (3, 6000)).astype(np.uint64)
-    whole = BinCounts.empty(3).with_rows(keys)
+    keys = rng.integers(0, 2**64, 90_000, dtype=np.uint64)[rng.integers(0, 90_000, (3, 200_000))]
+    whole = BinCounts.empty(3)
+    for part in np.array_split(keys, 50, axis=1):  # which wait until they are many
+        whole = whole.with_rows(part)
     parts = [BinCounts.empty(3).with_rows(part) for part in np.array_split(keys, 4, axis=1)]
     merged = parts[3].merge(parts[1]).merge(parts[0].merge(parts[2]))
-    for counts in (whole, merged):
+    for counts in (whole, merged, pickle.loads(pickle.dumps(merged))):
         for g, (found, n) in enumerate(counts.sorted()):
             expected, n_expected = np.unique(keys[g], return_counts=True)
             np.testing.assert_array_equal(found, expected)
             np.testing.assert_array_equal(n, n_expected)
-    assert parts[0].sorted()[0][1].sum() == 1500  # merging changes neither
-
-
-def test_tables_have_room_for_their_bins_alone(rng):
-    """However often they are merged, and when they travel."""
-    part = BinCounts.empty(2).with_rows(rng.integers(0, 3000, (2, 6000)).astype(np.uint64))
-    merged = part
-    for _ in range(8):
-        merged = merged.merge(part)
-    (found, n), again = merged.sorted()[0], pickle.loads(pickle.dumps(merged))
-    assert [len(keys) for keys in merged.keys] == 2 * [2**14]  # twice the bins of both, and a power of two
-    assert [len(keys) for keys in again.keys] == 2 * [2**13]
-    np.testing.assert_array_equal(again.sorted()[0], (found, n))
-    assert n.sum() == 9 * 6000
-    assert len(pickle.dumps(merged)) < 16 * merged.used.sum() + 2000
+    assert parts[0].sorted()[0][1].sum() == 50_000  # merging changes neither
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

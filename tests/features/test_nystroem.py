@@ -2,6 +2,8 @@
 
 import pickle
 from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, NystroemFe
 from distrff.errors import DataWarning, FrequencyMismatch
 from distrff.features.base import RowsInMemory
 from distrff.features.fitted import Trait
-from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted, squared_norms
+from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
 
@@ -90,24 +92,6 @@ def test_leading_columns_are_the_map_of_the_leading_landmarks(rng):
         np.testing.assert_allclose(Z[:, :size] @ Z[:, :size].T, W @ W.T, atol=1e-9)
 
 
-def test_pivots_take_what_is_explained_least(rng):
-    X, kernel = rng.standard_normal((40, 3)), Exponential(2.0)
-    L, rank = pivoted(kernel, X)
-    assert rank == 40
-    for size in (1, 5, 20):
-        K_L = kernel(X, L[:size])
-        left = 1.0 - np.einsum("ij,ji->i", K_L, np.linalg.solve(kernel(L[:size]), K_L.T))
-        np.testing.assert_array_equal(L[size], X[np.argmax(left)])
-
-
-def test_float32_rows_cost_no_more_than_their_cast(rng):
-    X = rng.standard_normal((700, 3)).astype(np.float32)  # more than a strip
-    map_ = seeded(rng, Gaussian(4.0), 60).fit(X)
-    Z, exact = map_.transform(X), map_.transform(X.astype(np.float64))
-    assert Z.dtype == np.float32
-    np.testing.assert_array_equal(Z, exact.astype(np.float32))
-
-
 def test_a_common_offset_costs_no_more_than_the_rows_digits(rng):
     X = rng.integers(-(2**20), 2**20, (60, 3)) / 2.0**20
     map_ = seeded(rng, Gaussian(), 20)
@@ -115,27 +99,6 @@ def test_a_common_offset_costs_no_more_than_the_rows_digits(rng):
     np.testing.assert_allclose(far @ far.T, near @ near.T, atol=1e-8)
     # Maps of landmarks that differ in the last bit are two maps.
     assert map_.fit(X).specification_ != map_.fit(np.nextafter(X, 9.0)).specification_
-
-
-@pytest.mark.parametrize("kernel", [Exponential(2.0), Polynomial(2)], ids=repr)  # the second of rank ten
-def test_products_by_the_basis_are_those_of_the_features(rng, kernel):
-    X, C, S = rng.standard_normal((50, 3)), rng.standard_normal((20, 4)), rng.standard_normal((2, 50))
-    map_ = seeded(rng, kernel, 20).fit(rng.standard_normal((80, 3)))
-    ready, Z = map_.specification_.build(), map_.transform(X)
-    B = ready.basis(X)
-    assert B.shape == (50, map_.rank_)
-    # Both solve against the same factor, whose condition is below 1e4 here, one the rows and one the vectors.
-    np.testing.assert_allclose(B @ ready.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
-    np.testing.assert_allclose(ready.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
-
-
-def test_automatic_widths_are_those_of_fourier_features(rng):
-    X = rng.standard_normal((300, 3))
-    y = np.sin(2 * X[:, 0])
-    map_ = seeded(rng, Gaussian("auto"), 64).fit(X, y)
-    assert isinstance(map_.kernel_.length_scale, float)
-    assert map_.length_scale_search_["length_scale"] == map_.kernel_.length_scale
-    assert map_.kernel == Gaussian("auto")
 
 
 def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
@@ -151,88 +114,38 @@ def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
 # Landmarks
 
 
-UNIFORM = LowestKeys(12, 3, seed=5)
-
-
-def by_leverage(pilot, penalty=0.1):
-    return LowestLeverageKeys(12, 3, 5, Gaussian(), pilot, penalty)
-
-
-def reduced_in_parts(reduction, X, s, cuts, order):
-    """Merge neighbours in a random order, each part by a pickled copy."""
-    parts = []
-    for start, stop in zip([0, *cuts], [*cuts, len(X)], strict=True):
-        own = pickle.loads(pickle.dumps(reduction))
-        parts.append(own.update(own.zero(), start, X[start:stop], None if s is None else s[start:stop]))
-    while len(parts) > 1:
-        at = int(order.integers(len(parts) - 1))
-        parts[at : at + 2] = [reduction.merge(parts[at], parts[at + 1])]
-    return parts[0]
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_lowest_keys_win_in_any_order(rng, weighted):
-    X = rng.standard_normal((200, 3))
-    s = rng.integers(0, 3, 200).astype(float) if weighted else None
+def test_landmarks_do_not_depend_on_order_or_cuts_of_the_rows(rng):
+    X, s, kernel = rng.standard_normal((200, 3)), rng.integers(0, 3, 200).astype(float), Exponential(2.0)
+    leverage = LowestLeverageKeys(12, 3, 5, Gaussian(), X[:20], 0.1)
+    for reduction in (LowestKeys(12, 3, seed=5), leverage):
+        for weights in (None, s):
+            whole = reduction.update(reduction.zero(), 0, X, weights)
+            for n_cuts in (1, 7, 60):
+                ends = [0, *np.sort(rng.integers(0, 201, n_cuts)).tolist(), 200]
+                parts = [
+                    reduction.update(reduction.zero(), a, X[a:b], None if weights is None else weights[a:b])
+                    for a, b in pairwise(ends)
+                ]
+                kept = pickle.dumps(parts)
+                merged = reduce(reduction.merge, parts)
+                assert pickle.dumps(parts) == kept  # merging changes neither
+                # Keys by leverage have the rounding of the kernel values of a block.
+                np.testing.assert_array_equal(merged.rows, whole.rows)
+                np.testing.assert_array_equal(merged.X, whole.X)
+            assert sum(array.nbytes for array in whole) == reduction.size_bytes(200)
     keys = row_hash(np.arange(200, dtype=np.uint64), 5)
-    allowed = np.arange(200) if s is None else np.flatnonzero(s)
-    expected = allowed[np.argsort(keys[allowed])][:12]
-    leverage = by_leverage(X[:20])
-    whole = reduced_in_parts(leverage, X, s, [], rng)
-    assert len(np.unique(whole.rows)) == 12
-    for n_cuts in (0, 1, 7, 60):
-        cuts = np.sort(rng.integers(0, 201, n_cuts))
-        result = reduced_in_parts(UNIFORM, X, s, cuts, rng)
-        np.testing.assert_array_equal(result.rows, expected)
-        np.testing.assert_array_equal(result.X, X[expected])
-        np.testing.assert_array_equal(result.keys, keys[expected])
-        result = reduced_in_parts(leverage, X, s, cuts, rng)
-        np.testing.assert_array_equal(result.rows, whole.rows)
-        np.testing.assert_array_equal(result.X, whole.X)
-
-
-def test_merging_changes_neither(rng):
-    X = rng.standard_normal((40, 3))
-    none = UNIFORM.zero()
-    first, second = (UNIFORM.update(none, start, X[start : start + 20], None) for start in (0, 20))
-    kept = pickle.dumps((first, second))
-    UNIFORM.merge(first, second)
-    assert pickle.dumps((first, second)) == kept
-    for merged in (UNIFORM.merge(none, first), UNIFORM.merge(first, none)):
-        assert all(map(np.array_equal, merged, first))
-    assert not len(UNIFORM.merge(none, none).keys)
-    assert UNIFORM.update(none, 0, X[:0], None) is none
-    assert UNIFORM.update(first, 20, X[:3], np.zeros(3)) is first
-    for n_rows in (5, 40):
-        result = UNIFORM.update(none, 0, X[:n_rows], None)
-        assert sum(array.nbytes for array in result) == UNIFORM.size_bytes(n_rows)
-
-
-def test_scores_are_ridge_leverages_where_the_pilot_is_all_rows(rng):
-    X, penalty = rng.standard_normal((30, 3)), 0.3
-    K = Gaussian()(X)
-    leverages = np.diag(K @ np.linalg.inv(K + penalty * np.eye(30)))
-    scores = by_leverage(X, penalty=penalty).scores(X)
-    np.testing.assert_allclose(scores / penalty, leverages, rtol=1e-9)
-
-
-def test_keys_draw_in_proportion_to_scores(rng):
-    pilot, X = np.zeros((1, 3)), np.array([[0.0, 0, 0], [0.7, 0, 0], [3.0, 0, 0]])
-    scores = by_leverage(pilot).scores(X)
-    first = np.zeros(3)
-    n = 3000
-    for _ in range(n):
-        reduction = LowestLeverageKeys(1, 3, seed_of(rng), Gaussian(), pilot, 0.1)
-        first[int(reduction.update(reduction.zero(), 7, X, None).rows[0]) - 7] += 1
-    p = scores / scores.sum()
-    # Six standard errors of each share, and the discreteness of counts.
-    assert (np.abs(first / n - p) < 6 * np.sqrt(p * (1 - p) / n) + 1 / n).all()
-
-
-@pytest.mark.parametrize("kernel", [Gaussian(0.5), Polynomial(2), 2.0 * Gaussian() + Polynomial(1)])
-def test_squared_norms_are_the_diagonal(rng, kernel):
-    X = rng.standard_normal((7, 3))
-    np.testing.assert_allclose(squared_norms(kernel, X), np.diag(kernel(X)), rtol=1e-13)
+    lowest = np.flatnonzero(s)[np.argsort(keys[s > 0])][:12]
+    uniform = LowestKeys(12, 3, seed=5)
+    np.testing.assert_array_equal(uniform.update(uniform.zero(), 0, X, s).rows, lowest)
+    K = Gaussian()(X[:20])  # scores are ridge leverages where the pilot is all rows
+    leverages = np.diag(K @ np.linalg.inv(K + 0.1 * np.eye(20)))
+    np.testing.assert_allclose(leverage.scores(X[:20]) / 0.1, leverages, rtol=1e-9)
+    L, rank = pivoted(kernel, X[:40])  # the next is always the one that is explained least
+    assert rank == 40
+    for size in (1, 5, 20):
+        K_L = kernel(X[:40], L[:size])
+        left = 1.0 - np.einsum("ij,ji->i", K_L, np.linalg.solve(kernel(L[:size]), K_L.T))
+        np.testing.assert_array_equal(L[size], X[np.argmax(left)])
 
 
 def test_leverage_finds_rare_rows_more_often(rng):

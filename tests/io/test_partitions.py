@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 
 from distrff.errors import DataWarning, InputError, PlanRefused
+from distrff.estimators.base import open_rows
 from distrff.io.arrays import as_dataset, counted
-from distrff.io.open import open_dataset, open_rows
+from distrff.io.open import open_dataset
 
 N = 90
 RNG = np.random.default_rng(3)

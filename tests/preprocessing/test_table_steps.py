@@ -48,23 +48,36 @@ def encoded(step, column, first_row=0):
     return made["X"]
 
 
-def test_numbers_keep_their_type():
-    np.testing.assert_array_equal(encoded(NumberStep("a", "int16"), numbers([1, 2], "i2")), [[1], [2]])
-    np.testing.assert_array_equal(encoded(NumberStep("a", "int8"), numbers([1.0, -128.0])), [[1], [-128]])
-    lists = numbers([[1, 2], [3, 4]], "f4")
-    np.testing.assert_array_equal(encoded(NumberStep("a", "float32", 2), lists), [[1, 2], [3, 4]])
+SPELT = ["1", None, "2.5", " -3e2", ".5", "TRUE", "false"]
+LARGE = str(2**53 + 1)
+
+
+@pytest.mark.parametrize(
+    ("step", "column", "X"),
+    [
+        (NumberStep("a", "int16"), numbers([1, 2], "i2"), [[1], [2]]),
+        (NumberStep("a", "int8"), numbers([1.0, -128.0]), [[1], [-128]]),
+        (NumberStep("a", "float32", 2), numbers([[1, 2], [3, 4]], "f4"), [[1, 2], [3, 4]]),
+        # NaN where no fill is: the sweep that reads the rows names it, as it does for arrays.
+        (NumberStep("a", "float64"), numbers([NAN]), [[NAN]]),
+        (
+            NumberStep("a", "float64", 2, (5.0, 6.0), indicates=True),
+            numbers([[1, NAN], [7, 4]], nulls=[[0, 0], [1, 0]]),
+            [[1, 6, 1], [5, 4, 1]],
+        ),
+        (NumberStep("a", "float64", fill=(-1.0,)), text(SPELT), np.c_[[1, -1, 2.5, -300, 0.5, 1, 0]]),
+        (NumberStep("a", "int64"), text([LARGE, "1"]), [[2**53 + 1], [1]]),
+        *(
+            (NumberStep("a", "float64", fill=(2.0,)), column, [[2], [2]])
+            for column in (numbers([NAN] * 2), text([None] * 2), RawColumn("null", np.zeros(2)))
+        ),
+    ],
+)
+def test_numbers_keep_their_type_and_are_read_from_text(step, column, X):
+    np.testing.assert_array_equal(encoded(step, column), X)
     assert NumberStep("a", "float32", 2).names_out == ("a_0", "a_1")
-
-
-def test_missing_numbers():
-    column = numbers([[1, NAN], [7, 4]], nulls=[[0, 0], [1, 0]])
-    X = encoded(NumberStep("a", "float64", 2, (5.0, 6.0), indicates=True), column)
-    np.testing.assert_array_equal(X, [[1, 6, 1], [5, 4, 1]])
-    step = NumberStep("a", "int32")
     with pytest.raises(NonFiniteError, match="column 'a' has no value in row 11; drop or fill"):
-        encoded(step, numbers([1, 2], "i4", [0, 1]), first_row=10)
-    # NaN where no fill is: the sweep that reads the rows names it, as it does for arrays.
-    assert np.isnan(encoded(NumberStep("a", "float64"), numbers([NAN]))).all()
+        encoded(NumberStep("a", "int32"), numbers([1, 2], "i4", [0, 1]), first_row=10)
 
 
 @pytest.mark.parametrize(
@@ -157,15 +170,6 @@ def test_text_that_spells_times_is_read_as_times():
             text(["1970-01-02", word]).of_kind("time", "t")
 
 
-def test_a_column_without_any_value_is_of_any_kind():
-    empty = [numbers([np.nan] * 2), text([None] * 2), RawColumn("null", np.zeros(2))]
-    for kind in ("number", "text", "time"):
-        for column in empty:
-            assert column.of_kind(kind, "a").missing().all()
-    whole = numbers([5.0, np.nan, 7.0]).of_kind("text", "a")
-    assert [whole.words[i] if i >= 0 else None for i in whole.values.tolist()] == ["5", None, "7"]
-
-
 def words_of(column):
     found = column.of_kind("text", "a")
     return [found.words[code] if code >= 0 else None for code in found.values.tolist()]
@@ -233,25 +237,27 @@ def test_stored_steps_hash_the_words_of_earlier_versions():
         assert found == [hashed_place("1", 97), hashed_place("2.5", 97)]
 
 
-def test_text_that_spells_numbers_is_read_as_numbers():
-    step = NumberStep("a", "float64", fill=(-1.0,))
-    made = encoded(step, text(["1", None, "2.5", " -3e2", ".5", "TRUE", "false"]))
-    np.testing.assert_array_equal(made[:, 0], [1, -1, 2.5, -300, 0.5, 1, 0])
-    exact = text([str(2**53 + 1), "1"]).of_kind("number", "a").values
-    assert exact.tolist() == [2**53 + 1, 1]
-
-
 def y_of(target, **raw):
     steps = TableSteps((NumberStep("x", "float64"),), target)
     return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5)["y"]
 
 
-def test_targets():
-    assert y_of(TargetStep(("y",), "numbers", "int8"), y=numbers([1, 2], "i1")).dtype == np.int8
-    both = TargetStep(("a", "b"), "numbers", "float64", is_1d=False)
-    np.testing.assert_array_equal(y_of(both, a=numbers([1, 2]), b=numbers([3, 4])), [[1, 3], [2, 4]])
-    labels = y_of(TargetStep(("y",), "labels", "object"), y=text(["u", "v", "u"]))
-    assert (labels.tolist(), labels.dtype) == (["u", "v", "u"], np.dtype(object))
+@pytest.mark.parametrize(
+    ("target", "raw", "y"),
+    [
+        (TargetStep(("y",), "numbers", "int8"), {"y": numbers([1, 2], "i1")}, np.int8([1, 2])),
+        (
+            TargetStep(("a", "b"), "numbers", "float64", is_1d=False),
+            {"a": numbers([1, 2]), "b": numbers([3, 4])},
+            np.array([[1.0, 3], [2, 4]]),
+        ),
+        (TargetStep(("y",), "labels", "object"), {"y": text(["u", "v"])}, np.array(["u", "v"], object)),
+    ],
+)
+def test_targets(target, raw, y):
+    found = y_of(target, **raw)
+    np.testing.assert_array_equal(found, y)
+    assert found.dtype == y.dtype
     with pytest.raises(NonFiniteError, match="column 'y' has no value in row 6"):
         y_of(TargetStep(("y",), "labels", "object"), y=text(["u", None]))
 

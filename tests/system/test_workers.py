@@ -14,8 +14,6 @@ from distributed import Client
 from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
-from distrff.engine import distributed
-from distrff.engine import run as engine_run
 from distrff.engine.reduction import OrderedMerge, n_levels
 from distrff.errors import FrequencyMismatch
 from distrff.features import fourier as sampling
@@ -68,8 +66,7 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
 
     for name in ("_MIN_SEGMENT_ROWS", "_MAX_SEGMENT_ROWS"):
         monkeypatch.setattr(f"distrff.engine.reduction.{name}", 512)
-    for module in (distributed, engine_run):
-        monkeypatch.setattr(module, "OrderedMerge", Counting)
+    monkeypatch.setattr("distrff.engine.tasks.OrderedMerge", Counting)
     if where == "cluster":
         request.getfixturevalue("client")
     with dask.config.set({} if where == "cluster" else {"scheduler": "threads", "num_workers": 2}):

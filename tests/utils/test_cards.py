@@ -55,14 +55,12 @@ def test_a_dataset(frame):
     assert shown["column names"].endswith(", b")
     assert shown["target"].endswith(", float64")
     assert "left out because they are not numbers" in "".join(parse(card).itertext())
-
-
-def test_a_dataset_without_a_target_with_many_columns_or_sparse_ones(rng):
-    names = [f"c{j}" for j in range(30)]
-    shown = facts(as_dataset(pd.DataFrame(rng.standard_normal((5, 30)), columns=names))._repr_html_())
-    assert shown["target"] == "none"
-    assert shown["column names"].endswith("c19 and 10 more")
+    shown = facts(as_dataset(pd.DataFrame(np.ones((5, 30))).add_prefix("c"))._repr_html_())
+    assert shown["target"] == "none" and shown["column names"].endswith("c19 and 10 more")
     assert facts(as_dataset(csr_matrix(np.eye(50)))._repr_html_())["columns"] == "50 of float64, 2.00% filled"
+    for theme in ("prefers-color-scheme: dark", 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'):
+        assert theme in card
+    assert not re.search(r"^(body|html|:root|main|table|\*) *\{", card, re.MULTILINE), "styles stay inside"
 
 
 @pytest.mark.parametrize(
@@ -127,11 +125,3 @@ def test_a_frozen_model(frame, rng):
     assert shown["ended"] == "converged"
     assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
     assert facts(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
-
-
-def test_every_card_reads_in_both_themes():
-    """The hosts that say which theme they show come first."""
-    card = drf.Gaussian(1.0)._repr_html_()
-    for theme in ("prefers-color-scheme: dark", 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'):
-        assert theme in card
-    assert not re.search(r"^(body|html|:root|main|table|\*) *\{", card, re.MULTILINE), "styles stay inside"

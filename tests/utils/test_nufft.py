@@ -50,17 +50,12 @@ def assert_sums(F, points, c, modes, eps, dtype="complex128"):
 @pytest.mark.parametrize(("dtype", "eps"), SETTINGS)
 def test_sums_over_points(rng, modes, dtype, eps):
     points, c = uniform_points(rng, 200, len(modes)), normal(rng, 200, dtype)
-    (F,) = PointSums(modes, eps, dtype).at(points, [c])
+    for x in points:  # ±π are one place, and points may lie on each other
+        x[:4] = -np.pi, np.pi, np.nextafter(np.pi, 0), np.pi
+    sums = PointSums(modes, eps, dtype)
+    (F,), (again,) = (sums.at(points, [c]) for _ in range(2))
     assert_sums(F, points, c, modes, eps, dtype)
-
-
-def test_the_relative_error_is_about_eps(rng):
-    points, c = uniform_points(rng, 300, 2), normal(rng, 300)
-    expected = waves(points, (12, 9)).conj() @ c
-    for eps in (1e-3, 1e-6, 1e-9):
-        (F,) = PointSums((12, 9), eps).at(points, [c])
-        error = np.linalg.norm(F - expected) / np.linalg.norm(expected)
-        assert error < 10 * eps
+    assert F.tobytes() == again.tobytes()
 
 
 @pytest.mark.parametrize("modes", [(17,), (4, 7), (3, 2, 5)], ids=str)
@@ -78,31 +73,6 @@ def test_several_strengths_at_several_sets_of_points(rng, modes, dtype):
         assert_sums(F, points, c, modes, eps, dtype)
 
 
-@pytest.mark.parametrize("modes", [(8,), (3, 4), (2, 3, 1)], ids=str)
-@pytest.mark.parametrize("dtype", UNIT)
-def test_points_at_the_ends(rng, modes, dtype):
-    """±π are one place, up to its rounding; points may lie on each other."""
-    d = len(modes)
-    corner = np.array([-np.pi, np.pi, np.nextafter(np.pi, 0), 0.0, np.pi])
-    points, c = [corner] * d, normal(rng, len(corner), dtype)
-    (F,) = PointSums(modes, 1e-5, dtype).at(points, [c])
-    assert_sums(F, points, c, modes, 1e-5, dtype)
-    low, high = (
-        next(PointSums(modes, 1e-5, dtype).at([np.full(1, x)] * d, [np.ones(1, dtype)])) for x in corner[:2]
-    )
-    assert np.abs(low - high).max() <= 2 * error_of(1e-5, dtype, modes)
-
-
-def test_the_same_points_give_the_same_bits(rng):
-    points, c = uniform_points(rng, 100, 2), normal(rng, 100)
-    sums = PointSums((5, 6), 1e-8)
-    (first,) = sums.at(points, [c])
-    list(sums.at(uniform_points(rng, 30, 2), [normal(rng, 30)]))
-    (again,) = sums.at(points, [c])
-    (other,) = PointSums((5, 6), 1e-8).at(points, [c])
-    assert first.tobytes() == again.tobytes() == other.tobytes()
-
-
 @pytest.mark.parametrize("modes", MODES, ids=str)
 @pytest.mark.parametrize(("dtype", "eps"), SETTINGS)
 def test_values_at_points(rng, modes, dtype, eps):
@@ -112,17 +82,9 @@ def test_values_at_points(rng, modes, dtype, eps):
     expected = np.einsum("k,kn->n", C.ravel().astype(np.complex128), waves(points, modes).reshape(C.size, -1))
     # As of sums over points, with the strengths in place of the points.
     assert np.abs(f - expected).max() <= 10 * np.sqrt(2 * C.size) * error_of(eps, dtype, modes)
-
-
-@pytest.mark.parametrize("modes", MODES, ids=str)
-def test_values_of_few_points(rng, modes):
-    points, C = uniform_points(rng, 7, len(modes)), normal(rng, [2 * m + 1 for m in modes])
-    f = values_of_few(points, C)
-    assert f.shape == (7,)
-    expected = np.einsum("k,kn->n", C.ravel(), waves(points, modes).reshape(C.size, -1))
-    # N products of numbers with an error of a few units, and of their phases.
-    bound = UNIT["complex128"] * (2 * C.size + 10 + 4 * np.pi * sum(modes)) * np.abs(C).sum()
-    assert np.abs(f - expected).max() <= bound
+    # Of few points N products of numbers with an error of a few units, and of their phases.
+    bound = UNIT[dtype] * (2 * C.size + 10 + 4 * np.pi * sum(modes)) * np.abs(C).sum()
+    assert np.abs(values_of_few([x[:7] for x in points], C) - expected[:7]).max() <= bound
 
 
 @pytest.mark.parametrize("modes", MODES, ids=str)
