@@ -57,7 +57,6 @@ from distrff.solvers.ridge import (
     RidgeEquations,
     RidgeMoments,
     RidgeSolution,
-    choose_penalty,
     default_alphas,
     extended,
     ridge_moments,
@@ -558,14 +557,12 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     sums = np.array([judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
     by_fold, weights = sums[:, :, 0], sums[:, 0, 1, 0]
     grid = alphas[np.sort(tried)]
-    choice = choose_penalty(by_fold, weights, penalties=grid)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = by_fold.mean(axis=2).T / weights
+    choice = problem.penalty.choose(grid, by_fold, weights)
     return AlphaSearch(
         alpha=np.array([choice.penalty]),
         score=choice.score,
         criterion=f"mean squared error over {len(folds)} held-out folds",
-        results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
+        results={"alphas": grid, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
         notes=[] if interruption else end_of_grid("alpha", choice.penalty, alphas, choice.scores),
         start=best,
         # Folds that are judged in groups may agree on another alpha than the first group.

@@ -16,10 +16,10 @@ from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
-from distrff.features.search.line import Line, descend, halving
+from distrff.features.search.line import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.sums import ToeplitzStatistics
 from distrff.io.dataset import RowBlock, Rows
@@ -646,8 +646,8 @@ class Grid:
         places: Sequence[int],
         tol: float,
         patience: int = 1,
-    ) -> tuple[dict[int, float], int]:
-        """Mean squared errors on held-out rows, as far as smaller alphas lower them, and steps."""
+    ) -> tuple[dict[int, np.ndarray], int]:
+        """Each target's squares summed over held-out rows, as far as smaller alphas lower them; and steps."""
         path = held_out_path(
             setting.problem(training),
             setting.within(held_out),
@@ -656,9 +656,9 @@ class Grid:
             max_steps=_SEARCH_STEPS,
             patience=patience,
         )
-        weight, found, steps = max(held_out.weight, np.finfo(float).tiny), dict[int, float](), 0
+        found, steps = dict[int, np.ndarray](), 0
         for place, (_, squares, taken) in zip(places, path, strict=False):
-            found[place], steps = float((squares * self.unit).mean()) / weight, steps + taken
+            found[place], steps = squares * self.unit, steps + taken
         return found, steps
 
 
@@ -672,7 +672,7 @@ def walk(
 ) -> list[Tried]:
     """Move widths down one line after another, each of some columns; all that was tried, the best first."""
     training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
-    at = (0,) * grid.lattice.n_columns
+    weight, at = max(held_out.weight, np.finfo(float).tiny), (0,) * grid.lattice.n_columns
     tried: dict[tuple[int, ...], Tried] = {at: first} if first.errors else {}
 
     def error(place: int, columns: Sequence[int] = ()) -> float:
@@ -684,9 +684,10 @@ def walk(
             best = min(tried.values(), key=error_of, default=first)
             begin = max(0, best.place - _STRIDE) if best.errors else 0
             setting, places = grid.setting(kernel), range(begin, len(grid.alphas), _STRIDE)
-            errors, steps = (
+            squares, steps = (
                 ({}, 0) if setting is None else grid.errors(training, held_out, setting, places, _FIRST_TOL)
             )
+            errors = {place: float(one.mean()) / weight for place, one in squares.items()}
             tried[moved] = Tried(kernel, setting, errors, steps)
         return tried[moved].error
 
@@ -704,8 +705,8 @@ def judge(
     grid: Grid,
     setting: Setting,
     places: Sequence[int],
-) -> tuple[dict[int, float], float, int]:
-    """The errors of a kernel on one fold with each of these alphas, the fold's weight, and steps."""
+) -> tuple[dict[int, np.ndarray], float, int]:
+    """Sums of squares of each target on one fold with each of these alphas, the fold's weight, and steps."""
     training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
     found, steps = grid.errors(training, held_out, setting, places, _SEARCH_TOL, patience=len(places))
     return found, held_out.weight, steps
@@ -757,50 +758,44 @@ class Choice:
             return self.best()
         return [self.tried[nu][0] for nu in ranked]
 
-    def by_folds(self, ranked: Sequence[Tried]) -> tuple[Setting, AlphaSearch]:
+    def by_folds(self, penalty: Penalty, ranked: Sequence[Tried]) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, and how alpha was found."""
         close = [one for one in ranked if one.error <= _CLOSE * ranked[0].error]
-        lines = [(one, *self._alphas(one)) for one in close]
-        best, line, by_fold = min(lines, key=lambda found: found[1].error)
-        places = sorted(by_fold, reverse=True)  # alphas ascending
-        grid, mean = self.grid.alphas[places], np.array([line.errors[i] for i in places])
-        alpha = self.grid.alphas[line.best]
-        assert best.setting is not None
-        return best.setting, AlphaSearch(
-            np.array([alpha]),
-            score=line.error,
+        paths = [self._alphas(one) for one in close]
+        choices = [penalty.choose(*path) for path in paths]
+        i = min(range(len(close)), key=lambda i: choices[i].score)
+        choice, setting, alphas = choices[i], close[i].setting, paths[i][0]
+        assert setting is not None
+        return setting, AlphaSearch(
+            np.array([choice.penalty]),
+            score=choice.score,
             criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
-            results={
-                "alphas": grid,
-                "mean_score": mean,
-                "fold_scores": np.stack([by_fold[i] for i in places]),
-            },
-            notes=end_of_grid("alpha", alpha, self.grid.alphas[::-1], mean),
+            results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
+            notes=end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
         )
 
-    def _alphas(self, one: Tried) -> tuple[Line, dict[int, np.ndarray]]:
-        """The walk to the best alpha by all folds, and the errors of each fold by place."""
-        by_fold: dict[int, np.ndarray] = {}
-        n, mean = len(self.grid.alphas), dict[int, float]()
+    def _alphas(self, one: Tried) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds."""
+        errors, weights = dict[int, np.ndarray](), np.zeros(1)
+        n, folds = len(self.grid.alphas), range(self.sums.folds.n_folds)
 
         def error(place: int) -> float:
-            if place not in mean and 0 <= place < n:
+            nonlocal weights
+            if place not in errors and 0 <= place < n:
                 # With its neighbours, which the walk asks for next: a solution starts from the one before.
-                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in mean]
+                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in errors]
                 calls = [
-                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new)
-                    for fold in range(self.sums.folds.n_folds)
+                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new) for fold in folds
                 ]
                 judged = self.sums.run.map(judge, calls)
                 self.steps += sum(steps for *_, steps in judged)
                 weights = np.array([weight for _, weight, _ in judged])
-                for i in new:
-                    by_fold[i] = np.array([errors[i] for errors, *_ in judged])
-                    mean[i] = float(by_fold[i] @ weights / weights.sum())
-            return mean.get(place, math.inf)
+                errors.update((i, np.stack([of_fold[i] for of_fold, *_ in judged])) for i in new)
+            return float(errors[place].sum(axis=0).mean() / weights.sum()) if place in errors else math.inf
 
-        line = descend(error, (one.place,), (1, -1))
-        return Line(line.best, mean), by_fold
+        descend(error, (one.place,), (1, -1))
+        places = sorted(errors, reverse=True)
+        return self.grid.alphas[places], np.stack([errors[i] for i in places], axis=1), weights
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
@@ -875,7 +870,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
         ranked = choice.best()
         if given is None:
-            setting, search = choice.by_folds(ranked)
+            setting, search = choice.by_folds(problem.penalty, ranked)
         else:
             setting = ranked[0].setting or setting
         if features.chooses:

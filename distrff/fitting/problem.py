@@ -37,6 +37,29 @@ _MARGIN_SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 
 
 @dataclass(frozen=True, eq=False)
+class PenaltyChoice:
+    """The best penalty of a grid by held-out errors.
+
+    Attributes
+    ----------
+    index : int
+        Its position in the grid.
+    score : float
+        Its weighted mean error, averaged over targets.
+    scores : ndarray of shape (m,)
+        The same for the whole grid; NaN for a penalty without a usable model.
+    fold_scores : ndarray of shape (m, n_folds)
+        The same of each fold.
+    """
+
+    index: int
+    penalty: float
+    score: float
+    scores: np.ndarray
+    fold_scores: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Penalty:
     """alpha of ridge or C of a margin loss: given, or chosen from a grid.
 
@@ -46,6 +69,34 @@ class Penalty:
     value: np.ndarray | None
     grid: np.ndarray | None = None
     search: str | None = None  # "cv" or "gcv"; None where it is given
+
+    def choose(self, grid: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> PenaltyChoice:
+        """The penalty of smallest error, shared by all targets.
+
+        The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores
+        the largest penalty wins; one with NaN in any fold or target never does.
+
+        Parameters
+        ----------
+        grid : ndarray of shape (m,)
+        errors : ndarray of shape (n_folds, m, k)
+            Held-out sums of squares, or of losses, of each target. GCV errors count as one fold of weight 1.
+        weights : ndarray of shape (n_folds,)
+            Of the held-out rows.
+        """
+        # Targets come together here alone: a penalty for each is the best of each column of their sums.
+        scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a fold may have no weight
+            fold_scores = errors.mean(axis=2).T / weights
+        usable = np.flatnonzero(np.isfinite(scores))
+        if not len(usable):
+            raise InputError(
+                f"none of the {len(grid)} alphas up to {np.max(grid):g} gives a usable model; "
+                "give larger alphas, or use dtype='float64'"
+            )
+        # lexsort orders by its last key first: the score, then falling penalty.
+        index = int(usable[np.lexsort((-grid[usable], scores[usable]))[0]])
+        return PenaltyChoice(index, float(grid[index]), float(scores[index]), scores, fold_scores)
 
     @property
     def number(self) -> float:
