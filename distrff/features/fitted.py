@@ -12,7 +12,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
@@ -26,6 +26,7 @@ from distrff.errors import FrequencyMismatch, InputError, ModelFileError
 from distrff.kernels.base import Kernel, MetricFactor, kernel_from_dict
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
+from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
 from distrff.utils.validation import FEW_COLUMNS
 
 Arrays = Mapping[str, np.ndarray]
@@ -250,6 +251,38 @@ class FittedMap(ABC):
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
         """Weighted sums of z from those of b, one in each row: (k, m) → (k, n_features)."""
+        return sums
+
+    def light(
+        self,
+        X: Any,
+        coef: np.ndarray,
+        slopes: Callable[[np.ndarray], np.ndarray],
+        sums: np.ndarray | None = None,
+        kept: Any = None,
+    ) -> np.ndarray:
+        """A tile of a light sweep: with F = ⟨w, z(x)⟩ of its rows, `sums` + slopes(F)·b(X).
+
+        It is one method so that a map may make its features, multiply them twice and forget them while they
+        are in a cache.
+
+        Parameters
+        ----------
+        X : ndarray of shape (r, n_columns) or None
+            Rows; not needed with `kept`.
+        coef : ndarray of shape (m, k)
+            As `basis_coef` returns it.
+        slopes : callable
+            From F, float64 of shape (r, k), the weights (p, r) of the rows in p sums.
+        sums : ndarray of shape (p, m), float64, or None
+            Of the tiles before; it is added to in place. None for the first tile.
+        kept : optional
+            b(X), where it stayed in memory.
+        """
+        B = self.basis_tile(X) if kept is None else kept
+        S = slopes(values_of(B, coef))
+        sums = zero_sums(len(S), B) if sums is None else sums
+        add_transposed_product(sums, S, B)
         return sums
 
     def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
 from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.io.dataset import RowBlock, Rows
-from distrff.preprocessing.coding import ClassTargets, Scaling
+from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.hard_margin import CriticalRows
@@ -60,7 +61,7 @@ from distrff.solvers.ridge import (
     total_gram,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
-from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
+from distrff.utils.linalg import values_of
 
 
 class _Block(NamedTuple):
@@ -88,27 +89,24 @@ class LightReduction(RowReduction):
     0.87 s with tiles of 8192 rows.
     """
 
-    targets: ClassTargets
     folds: Folds | None
     held_out: tuple[int | None, ...]  # the fold that each problem is judged on; None: fitted to all rows
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         ready = self.ready_map(arrays)
-        coef, intercept = ready.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
+        coef, n_values = ready.basis_coef(arrays["coef"], np.dtype(self.dtype)), len(arrays["intercept"])
         own: Any = None  # sums of these rows alone, over the basis of z
-        for block in rows.tiles(self._block_rows(len(intercept))):
-            F = np.empty((block.X.shape[0], len(intercept)))
+        for block in rows.tiles(self._block_rows(n_values)):
+            F = np.empty((block.X.shape[0], n_values))
             s = self.targets.row_weights(block.y, block.sample_weight)
             weights = self._weights(block, s)
             at = _Block(block, self._labels(block), weights, F, arrays)
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                B = self.tile_of(ready, rows, block.start + first, block.X[tile], of_basis=True)
-                F[tile] = values_of(B, coef) + intercept
-                row_weights = self._row_weights(at, tile)
-                vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
-                add_transposed_product(vectors, row_weights, B)
+                slopes = partial(self._slopes, at, tile)
+                X = block.X[tile]
+                vectors = self.light_tile(ready, rows, block.start + first, X, coef, slopes, vectors)
             assert vectors is not None
             own = self.merge(own, self._sums(at, vectors))
         if own is not None and ready.has_basis:
@@ -119,6 +117,10 @@ class LightReduction(RowReduction):
         """The rows of a few tiles: the losses of all cost little more than those of one."""
         n_tiles = MAX_BLOCK_VALUES // (self.tile_rows * n_values)
         return self.tile_rows * max(1, min(MAX_BLOCK_TILES, n_tiles))
+
+    def _slopes(self, at: _Block, tile: slice, values: np.ndarray) -> np.ndarray:
+        at.F[tile] = values + at.arrays["intercept"]
+        return self._row_weights(at, tile)
 
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
@@ -168,6 +170,7 @@ class SoftmaxReduction(LightReduction):
     A row costs 2dD + 4Dkm flops and D cosines.
     """
 
+    targets: ClassTargets
     sigma: float
 
     def size_bytes(self, n_rows: int) -> int:
@@ -568,9 +571,7 @@ class MarginOracle:
         return {"coef": coef, "intercept": intercept}
 
     @property
-    def targets(self) -> ClassTargets:
-        """The classes."""
-        assert isinstance(self._fit.targets, ClassTargets)
+    def targets(self) -> Targets:
         return self._fit.targets
 
     @property

@@ -46,6 +46,7 @@ from distrff.fitting.result import (
     best_constants,
     coef_and_intercept,
     end_of_grid,
+    in_units,
     rkhs_norm,
 )
 from distrff.model.model import FoldModels
@@ -209,12 +210,6 @@ def solve_margins(
     return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
 
 
-def best_parts(oracle: MarginOracle, traces: Iterable[Trace]) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients and intercepts of the best points so far."""
-    X = np.concatenate([oracle.columns(trace.x) for trace in traces], axis=1)
-    return coef_and_intercept(X, fit_intercept=oracle.fit_intercept)
-
-
 @dataclass
 class _Solving:
     """The state of all solvers: a trace of each problem, and the number of passes so far."""
@@ -235,7 +230,7 @@ class _Solving:
     @property
     def has_models(self) -> bool:
         """Whether models of few rows may finish what the solvers begin."""
-        return self.oracle.problem.smooth_solver == "smoothed" and self.oracle.can_model
+        return self.oracle.problem.margin_loss.is_hinge and self.oracle.can_model
 
     @property
     def is_spent(self) -> bool:
@@ -303,7 +298,8 @@ class _Solving:
         run.observer.light_sweep(run.sweeps, self.n_sweeps, worst.measure, worst.error, self.tol, parts)
 
     def _parts(self) -> tuple[np.ndarray, np.ndarray, Targets]:
-        return *best_parts(self.oracle, self.traces.values()), self.oracle.targets
+        X = np.concatenate([self.oracle.columns(trace.x) for trace in self.traces.values()], axis=1)
+        return *_in_units(self.oracle.targets, X, self.oracle.fit_intercept), self.oracle.targets
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
         """Respond to models of few rows."""
@@ -518,7 +514,7 @@ def margin_result(
     problem, traces = fit.problem, list(solution.traces.values())
     n_columns = fit.targets.n_outputs if problem.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
-    coef, intercept = coef_and_intercept(X, fit_intercept=problem.fit_intercept)
+    coef, intercept = _in_units(fit.targets, X, problem.fit_intercept)
     worst = max(traces, key=lambda trace: trace.error)
     result = FitResult(
         run=fit.run,
@@ -556,6 +552,11 @@ def margin_result(
     return replace(result, notes=_notes(problem, result, gram_stride), shortfall=shortfall)
 
 
+def _in_units(targets: Targets, X: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and intercepts in the targets' own units, of points in columns."""
+    return in_units(targets, *coef_and_intercept(X, fit_intercept=fit_intercept), fit_intercept=fit_intercept)
+
+
 def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
     margins = (1 / np.linalg.norm(coef, axis=0)).tolist()
     smallest = [trace.smallest_margin for trace in traces if trace.smallest_margin is not None]
@@ -583,8 +584,7 @@ def _notes(problem: Problem, result: FitResult, gram_stride: int) -> list[str]:
         if search.interruption is None:
             notes += end_of_grid("C", search.C, search.grid, search.mean_scores)
     constant = np.flatnonzero(~coef.any(axis=0)).tolist()
-    if constant:
-        assert isinstance(result.targets, ClassTargets)
+    if constant and isinstance(result.targets, ClassTargets):
         classes = ", ".join(str(label) for label in result.targets.classes[constant])
         whose = "" if coef.shape[1] == 1 else f" of {'class' if len(constant) == 1 else 'classes'} {classes}"
         notes.append(f"the model{whose} is a constant: none better was found")
@@ -647,7 +647,7 @@ def margin_size(problem: Problem, size: Size) -> Size:
     grid, searched = problem.penalty.grid, problem.penalty.search is not None
     n_problems, n_grid = k * max(1, problem.folds.n_folds), _PRESUMED_GRID if grid is None else len(grid)
     is_smooth = problem.smooth_solver == "lbfgs"
-    has_models = not is_smooth and can_model(D, entries) and not problem.is_hard
+    has_models = problem.margin_loss.is_hinge and can_model(D, entries) and not problem.is_hard
     is_dual = has_models and problem.solver == "auto" and not entries and _are_few(n_rows, D)
     has_hessians = is_smooth and not (entries or problem.is_hard or problem.softmax)
     return replace(
@@ -771,6 +771,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
     record(models)
     for problem, model in models.items():
         if model.inseparable and interruption is None:
+            assert isinstance(oracle.targets, ClassTargets)
             raise InputError(_refusal(oracle.targets, problem, model))
     traces = {
         p: Trace(model.x, model.certificate, smallest_margin=model.checked_margin, history=histories[p])

@@ -298,10 +298,9 @@ class Problem:
                 f"alpha has {len(alpha)} values, but there are {targets.n_outputs} targets; "
                 f"give one, or one each"
             )
-        if self.loss is None or self.is_ridge:
+        if self.loss is None or self.is_ridge or not isinstance(targets, ClassTargets):
             return
         # A class of no weight: without a penalty its intercept has no optimum.
-        assert isinstance(targets, ClassTargets)
         if targets.class_weight is not None and not targets.class_weight.all():
             label = targets.classes[targets.class_weight == 0].tolist()[0]
             raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")

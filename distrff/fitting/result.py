@@ -478,12 +478,14 @@ class Constant(NamedTuple):
 
 
 def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
-    """The constant of least objective for each output, or one for all classes that share a loss.
+    """The constant of least objective for each output, or one for all classes that share a loss; of classes.
 
     It follows from the summed weights of the classes, which the first pass counted.
     """
     problem, targets, labels = fit.problem, fit.targets, fit.statistics.labels
-    assert isinstance(targets, ClassTargets) and labels is not None
+    if not isinstance(targets, ClassTargets):
+        return []
+    assert labels is not None
     weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
     D = fit.specification.n_features
     if problem.shares_loss(targets):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -52,14 +52,29 @@ class RowReduction(Reduction):
         basis.
         """
         of_basis = of_basis or not ready.has_basis
-        if isinstance(rows, CachedRows):
-            found = rows.features_at(start, X.shape[0], of_basis=of_basis)
-            if found is not None:
-                return found
-        return (ready.basis_tile if of_basis else ready.tile)(self.scaled(X))
+        kept = _kept_tile(rows, start, X.shape[0], of_basis=of_basis)
+        return (ready.basis_tile if of_basis else ready.tile)(self.scaled(X)) if kept is None else kept
+
+    def light_tile(
+        self,
+        ready: FittedMap,
+        rows: Any,
+        start: int,
+        X: Any,
+        coef: np.ndarray,
+        slopes: Callable[[np.ndarray], np.ndarray],
+        sums: np.ndarray | None,
+    ) -> np.ndarray:
+        """`FittedMap.light` of a tile, from the values of the basis that stayed or from its rows."""
+        kept = _kept_tile(rows, start, X.shape[0], of_basis=True)
+        return ready.light(self.scaled(X) if kept is None else None, coef, slopes, sums, kept)
 
 
 # Rows that stay in a worker's memory from pass to pass, with their features or without them.
+
+
+def _kept_tile(rows: Any, start: int, n_rows: int, *, of_basis: bool) -> Any:
+    return rows.features_at(start, n_rows, of_basis=of_basis) if isinstance(rows, CachedRows) else None
 
 
 class CachedRows:

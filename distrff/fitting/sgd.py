@@ -45,10 +45,12 @@ from distrff.fitting.result import (
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, drift_message, drift_shares
-from distrff.solvers.losses import Loss, SmoothedHinge
+from distrff.solvers.losses import Loss
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import (
+    EPSILON,
+    SPARSE_EPSILON,
     Epoch,
     LocalStart,
     LocalSteps,
@@ -59,7 +61,6 @@ from distrff.solvers.sgd import (
     max_directions,
     ridge_start,
     sgd,
-    smooth_loss,
 )
 from distrff.utils.arrays import Sums
 
@@ -186,10 +187,8 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
 
     def parts() -> tuple[Any, ...]:
         points = np.stack([trace.x for trace in traces.values()], axis=1)
-        coef, intercept = coef_and_intercept(points, fit_intercept=given.fit_intercept)
-        if isinstance(fit.targets, NumericTargets):
-            coef, intercept = in_units(fit.targets, coef, intercept, fit_intercept=given.fit_intercept)
-        return coef, intercept, fit.targets
+        parts = coef_and_intercept(points, fit_intercept=given.fit_intercept)
+        return *in_units(fit.targets, *parts, fit_intercept=given.fit_intercept), fit.targets
 
     def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
         nonlocal n_sweeps
@@ -234,8 +233,8 @@ class _SGDOracle:
         self._fit = fit
         self._margins = MarginOracle(fit, plan)
         self.given = given = fit.problem
-        self._smooth = smooth_loss(given.margin_loss, is_sparse=Trait.SPARSE in fit.specification.traits)
-        self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
+        self._epsilon = SPARSE_EPSILON if Trait.SPARSE in fit.specification.traits else EPSILON
+        self._smooth = given.margin_loss.rounded(self._epsilon)
         metric, X0 = self._metric(plan, given.C)
         if (start := fit.starting_columns()) is not None:
             X0 = start

@@ -4,8 +4,9 @@ A loss ℓ(f, y) is convex in f, at least 0, and takes arrays that broadcast. It
 
     ℓ*(−a, y) = sup_f −a·f − ℓ(f, y),
 
-finite for a in the range of −ℓ′(·, y) and its closure, and at most 0 at a = 0. The margin losses have labels
-y = ±1 and are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ*(−a, y) = φ*(−α).
+finite for a in the range of −ℓ′(·, y) and its closure, and at most 0 at a = 0. Sweeps and solvers know no
+more of a loss than `Loss` says: another loss is another class here. The margin losses have labels y = ±1 and
+are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ*(−a, y) = φ*(−α).
 """
 
 from __future__ import annotations
@@ -29,38 +30,55 @@ Function = Callable[..., np.ndarray]
 
 
 class Loss(Protocol):
-    """ℓ(f, y), convex in f."""
+    """ℓ(f, y), convex in f.
+
+    Attributes
+    ----------
+    clear_margin : float
+        The |f| beyond which a row is clearly on its side of a boundary; 1 of coded numbers.
+    is_hinge : bool
+        Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
+    value_at_zero : float
+        ℓ(0, y) of rows with a free side.
+    """
+
+    clear_margin: Any = 1.0
+    is_hinge: ClassVar[bool] = False
+    value_at_zero: Any = 0.0
 
     @property
-    def clear_margin(self) -> float:
-        """The |f| beyond which a row is clearly on its side of the boundary."""
-
-    @property
-    def curvature(self) -> float:
-        """The smallest upper bound of ℓ″; infinite for the hinge."""
+    def curvature(self) -> Any:
+        """The smallest upper bound of ℓ″; infinite where ℓ′ jumps."""
+        return np.inf
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         """ℓ(f, y)."""
 
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """∂ℓ/∂f; for the hinge at m = 1 the derivative from the right."""
+        """∂ℓ/∂f; where it jumps, any of the slopes there."""
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """ℓ″; 0 for the hinge, even at m = 1; where ℓ″ jumps, its value on one side."""
+        """ℓ″; 0 where ℓ′ jumps; where ℓ″ jumps, its value on one side."""
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         """ℓ*(−a, y), infinite outside its domain."""
 
     def rounded(self, epsilon: Any) -> Loss:
-        """The loss itself; for the hinge the `SmoothedHinge` of that ε."""
+        """A loss of curvature 1/ε, below this one and near it; the loss itself where that is smooth.
+
+        Its −ℓ′ is within the box of this loss, hence a dual candidate for it.
+        """
         return self
+
+    def free_side(self, y: np.ndarray) -> np.ndarray:
+        """The sign of f towards which ℓ falls to 0 for ever; 0 where ℓ grows on both sides."""
+        return np.zeros_like(y)
 
 
 @dataclass(frozen=True)
 class Squared(Loss):
     """(y − f)², for numbers or ±1."""
 
-    clear_margin: ClassVar[float] = 1.0
     curvature: ClassVar[float] = 2.0
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -79,8 +97,6 @@ class Squared(Loss):
 class MarginLoss(Loss):
     """φ(m) of the margin m = y·f."""
 
-    clear_margin: float = 1.0
-    curvature: ClassVar[Any]
     _max_alpha: float  # the largest α with a finite φ*(−α)
     _phi: ClassVar[Function]  # φ(m)
     _slope: ClassVar[Function]  # −φ′(m) ≥ 0
@@ -100,6 +116,13 @@ class MarginLoss(Loss):
         alpha = y * a
         inside = (alpha >= 0) & (alpha <= self._max_alpha)
         return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
+
+    def free_side(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    @property
+    def value_at_zero(self) -> np.ndarray:
+        return self._phi(np.zeros(1))
 
     def constant(self, share: float) -> float:
         """The constant f of smallest loss if rows of y = 1 have the share `share` of the weight."""
@@ -122,7 +145,7 @@ def mean_curvature(loss: Loss) -> float:
 class Hinge(MarginLoss):
     """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""
 
-    curvature: ClassVar[float] = np.inf
+    is_hinge: ClassVar[bool] = True
     _max_alpha = 1.0
 
     def rounded(self, epsilon: Any) -> Loss:
@@ -218,7 +241,7 @@ class _Likelihood(MarginLoss):
         positive("sigma", self.sigma)
 
     @property
-    def clear_margin(self) -> float:  # type: ignore[override]
+    def clear_margin(self) -> float:
         return self.sigma
 
     def _phi(self, m: np.ndarray) -> np.ndarray:

@@ -158,8 +158,9 @@ class Evaluation:
     n_curved : int
         Rows of positive weight at which the proxy's ℓ″ is not 0; not counted for softmax.
     scale : float
-        Of a binary problem with an intercept whose rows have all one label, the objective at 0, else 0. Such
-        an objective falls to 0 as the intercept grows, and no model of a likelihood reaches 0.
+        Of a problem with an intercept whose rows have all the same free side, as if they have one label, the
+        objective at 0, else 0. Such an objective falls to 0 as the intercept grows, and no model of a
+        likelihood reaches 0.
     next : (float, Evaluation) or None
         The second ε that was requested, and the evaluation of the same point at it.
     """
@@ -216,8 +217,8 @@ class Evaluation:
         gradient = C * by_w + w
         weight, loss, proxy = (float(v[problem]) for v in (sums.weight, sums.value, sums.proxy_value))
         conjugates = float(sums.proxy_dual[problem] - sums.sided_dual[problem].sum())
-        of_labels = sums.loss_at_zero[problem]
-        has_one_label = fit_intercept and not of_labels.all()
+        at_zero = sums.loss_at_zero[problem]
+        is_free = fit_intercept and not at_zero.all()
         return cls(
             x=x,
             primal=C * loss + 0.5 * float(w @ w),
@@ -228,7 +229,7 @@ class Evaluation:
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, problem],
             n_curved=int(sums.n_curved[problem]),
-            scale=C * float(of_labels.sum()) if has_one_label else 0.0,
+            scale=C * float(at_zero.sum()) if is_free else 0.0,
         )
 
 
@@ -264,7 +265,8 @@ class MarginSums(Sums):
     n_curved : ndarray of shape (k,)
         Rows with s·ℓ″_proxy > 0.
     loss_at_zero : ndarray of shape (k, 2)
-        Σ s·ℓ(0, y) over the rows of label 1 and over those of label −1.
+        Σ s·ℓ(0, y) over the rows whose loss does not fall for ever as f falls, and as f rises: of margin
+        losses over those of label 1 and over those of label −1. One is 0 where all have the same free side.
     sided_weight, sided_dual : ndarrays of shape (k, 2)
         Σ s·a and Σ s·ℓ*(−a), over the rows with a > 0 and over those with a < 0.
     sided_vector : ndarray of shape (k, 2, D)
@@ -315,8 +317,8 @@ def margin_sums(
     above = np.maximum(weighted, 0).sum(axis=0)
     curved = fitted * proxy.second_derivative(F, Y)
     dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
-    label_above = np.where(Y > 0, fitted, 0).sum(axis=0)
-    label_below = np.where(Y > 0, 0, fitted).sum(axis=0)
+    side = loss.free_side(Y)
+    by_side = [np.where(on_it, fitted, 0).sum(axis=0) for on_it in (side >= 0, side <= 0)]
     return MarginSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
@@ -325,7 +327,7 @@ def margin_sums(
         proxy_dual=weighted_sum(fitted, own),
         curvature=curved.sum(axis=0),
         n_curved=np.count_nonzero(curved, axis=0),
-        loss_at_zero=np.stack([label_above, label_below], axis=-1) * loss.value(np.zeros(1), np.ones(1)),
+        loss_at_zero=np.stack(by_side, axis=-1) * loss.value_at_zero,
         sided_weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
         sided_dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),
         sided_vector=vector,

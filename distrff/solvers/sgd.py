@@ -29,7 +29,7 @@ from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
 from distrff.solvers.lbfgs import lbfgs
-from distrff.solvers.losses import Loss, SmoothedHinge
+from distrff.solvers.losses import Loss
 from distrff.solvers.objective import Evaluation
 from distrff.utils.linalg import transposed_product, values_of
 
@@ -248,7 +248,7 @@ class RowDirections:
 # 0.11 % for λ from 1e-3 to 1e-6), and enough rows of a batch are still curved. For 4,000 rows of 25 features
 # with scales that differ a thousandfold it is 0.1 to 1.4 % above, depending on the labels. With more features
 # than rows most margins end within ε, and 0.1 left up to 1.2 %; hence the smaller one of sparse features.
-_EPSILON, _SPARSE_EPSILON = 0.1, 0.03
+EPSILON, SPARSE_EPSILON = 0.1, 0.03
 _MIN_CURVATURE = 1e-6  # of the loss's bound
 _MIN_BATCH = 256
 _BATCH_BYTES = 80 * 2**20
@@ -337,13 +337,6 @@ class SGDProblem:
             dimension=self.metric.dimension(curvature, damping) * unevenness,
             penalty=self.penalty,
         )
-
-
-def smooth_loss(loss: Loss, *, is_sparse: bool = False) -> Loss:
-    """The loss that SGD descends: itself if its curvature is bounded, else the smoothed hinge."""
-    if np.isfinite(loss.curvature):
-        return loss
-    return SmoothedHinge(_SPARSE_EPSILON if is_sparse else _EPSILON)
 
 
 def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:
