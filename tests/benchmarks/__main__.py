@@ -14,7 +14,6 @@ import sys
 import warnings
 
 from tests.benchmarks import (
-    accuracy,
     chaos,
     checkpoints,
     convert,
@@ -24,14 +23,11 @@ from tests.benchmarks import (
     object_store,
     overhead,
     plane,
-    spine,
 )
 from tests.benchmarks.book.command import main as book
 
 GROUPS = {
-    "spine": spine.BENCHMARKS,
     "features": features.BENCHMARKS,
-    "accuracy": accuracy.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
     "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,

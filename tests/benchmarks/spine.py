@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -88,7 +87,7 @@ def ready_tile(dtype: str) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((rows, N_COMPONENTS + 2)).astype(dtype)
 
 
-def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
+def against_dask_array(scale: float) -> dict[str, Any]:
     """The same fit by `map_blocks` and `Z.T @ Z`, time on warm workers, memory on fresh ones."""
     n = int(500_000 * scale)
     with tempfile.TemporaryDirectory() as folder:
@@ -97,10 +96,9 @@ def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
             fit_stored(path), dask_array_fit(path)
             timed = alternate(lambda: fit_stored(path), lambda: dask_array_fit(path))
         ours, theirs = fresh_peak(fit_stored, path), fresh_peak(dask_array_fit, path)
-    yield {
+    return {
         "n_rows": n,
-        "asked": "speedup >= 1.3 and memory_ratio <= 0.5",
-        "speedup": 1 / timed.pop("ratio"),
+        "reached": 1 / timed.pop("ratio"),
         **timed,
         "memory_ratio": ours / theirs,
         "peak_bytes": ours,
@@ -139,7 +137,7 @@ def fresh_peak(fit: Any, path: Path) -> int:
         return peaks_above(client, idle)
 
 
-def against_scikit_learn(scale: float) -> Iterator[dict[str, Any]]:
+def against_scikit_learn(scale: float) -> dict[str, Any]:
     """The same rows in memory by RBFSampler and Ridge, in a process with all cores, in float32."""
     n = int(200_000 * scale)
     with tempfile.TemporaryDirectory() as folder:
@@ -151,10 +149,9 @@ def against_scikit_learn(scale: float) -> Iterator[dict[str, Any]]:
                 theirs.append(in_fresh_process(sklearn_fit, n))
                 ours.append(seconds_of(lambda: fit_stored(path)))
         our_peak, peak = fresh_peak(fit_stored, path), max(found["peak_bytes"] for found in theirs)
-    yield {
+    return {
         "n_rows": n,
-        "asked": "speedup >= 2.5 and memory_ratio <= 0.2",
-        "speedup": median(found["seconds"] / seconds for found, seconds in zip(theirs, ours, strict=True)),
+        "reached": median(found["seconds"] / seconds for found, seconds in zip(theirs, ours, strict=True)),
         "seconds": median(ours),
         "reference_seconds": median(found["seconds"] for found in theirs),
         "memory_ratio": our_peak / peak,
@@ -170,6 +167,3 @@ def sklearn_fit(n_rows: int) -> dict[str, float]:
     sampler = RBFSampler(gamma=0.5 / LENGTH_SCALE**2, n_components=N_COMPONENTS, random_state=0)
     seconds = seconds_of(lambda: make_pipeline(sampler, Ridge(alpha=1.0)).fit(X, y))
     return {"seconds": seconds, "peak_bytes": peak_resident_bytes() - idle}
-
-
-BENCHMARKS = {f.__name__: f for f in (against_dask_array, against_scikit_learn)}

@@ -1,6 +1,7 @@
 """The command line's default: a map that chooses itself."""
 
 import numpy as np
+import pytest
 import zarr
 
 import distrff as drf
@@ -29,6 +30,7 @@ def test_it_needs_no_option(distrff, rows, tmp_path):
     assert distrff("score", out, rows.zarr, "--json").json["r2"] > 0.99
 
 
+@pytest.mark.slow
 def test_the_choice_is_that_of_the_seed(distrff, rows, tmp_path, in_this_thread):
     """Two workers find what this process finds, and a repeated fit what the first one found."""
     model = drf.KernelRidge(drf.AutoFeatures(32), random_state=5).fit(open_dataset(str(rows.zarr)))

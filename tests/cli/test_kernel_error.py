@@ -7,13 +7,13 @@ from distrff.features.fourier import FourierFeatures
 from distrff.kernels.stationary import Gaussian
 
 SMALL = ("--n-components", 64, "--random-state", 3)
-WIDE = ("--length-scale", 2)
+FEW_PAIRS = ("--n-blocks", 2, "--block-rows", 100)  # of 600 rows all pairs take seconds
+WIDE = ("--length-scale", 2, *FEW_PAIRS)
 BINNING = ("--features", "binning", "--kernel", "laplacian", "--n-grids", 20)
 
 
 def test_it_is_the_error_of_the_map_on_the_scaled_rows(distrff, rows):
-    words = (*WIDE, "--n-blocks", 2, "--block-rows", 100, "--json")
-    found = distrff("kernel-error", rows.zarr, *SMALL, *words).json
+    found = distrff("kernel-error", rows.zarr, *SMALL, *WIDE, "--json").json
     assert (found["n_samples"], found["n_components"], found["seed"]) == (600, 64, 3)
     assert (found["n_blocks"], found["block_rows"], found["kernel"]) == (2, 100, "Gaussian(length_scale=2.0)")
     assert found["max_error"] < found["max_bound"]
@@ -25,17 +25,8 @@ def test_it_is_the_error_of_the_map_on_the_scaled_rows(distrff, rows):
 
 
 def test_for_people_and_a_target_that_chooses_an_automatic_length_scale(distrff, rows):
-    words = (
-        "kernel-error",
-        rows.parquet,
-        "--kernel",
-        "matern",
-        "--columns",
-        "a,b",
-        "--scale",
-        "none",
-        *SMALL,
-    )
+    words = ("kernel-error", rows.parquet, "--kernel", "matern", "--columns", "a,b", "--scale", "none")
+    words = (*words, *SMALL, *FEW_PAIRS)
     done = distrff(*words, "--nu", 2.5)
     assert done.code == 0, done
     assert done.told == ["defaults used: --length-scale auto"]

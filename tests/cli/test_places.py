@@ -47,6 +47,7 @@ def test_a_link_that_leads_nowhere_is_refused(distrff, rows, models, tmp_path, c
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
 
+@pytest.mark.slow
 def test_a_killed_convert_leaves_nothing_for_long(distrff, tmp_path):
     """Really killed, while it shuffles; the next one to that place removes what is left, no other does."""
     rows = tmp_path / "rows.csv"

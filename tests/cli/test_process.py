@@ -51,6 +51,7 @@ def test_the_only_worker_is_killed(distrff, large, tmp_path):
     np.testing.assert_array_equal(*coefficients)
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_leaves_nothing_behind(large, tmp_path):
     words = ("fit", large, "--out", tmp_path / "m.zarr", *D4096, "--dtype", "float64", "--workers", 1)
     environment = os.environ | {"TMPDIR": str(tmp_path)}

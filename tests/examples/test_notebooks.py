@@ -67,6 +67,7 @@ def test_they_are_stored_without_outputs(path):
     assert notebook.cells[0].source.startswith("# ")
 
 
+@pytest.mark.slow
 def test_a_million_rows(execute, tmp_path):
     notebook, rmse = execute("01-million-rows", "scores['RMSE'].tolist()")
     best, kernel, linear = rmse
