@@ -113,35 +113,17 @@ class RidgePass(RowReduction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RightSidesReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of rows and a first model.
+class MomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of each fold's training rows and a first model; None for no rows.
 
-    A row costs 2dD + 6Dk flops and D cosines.
+    Without a first model `coef` has the shape (D, 0), and `intercept` (0,). A row costs 2dD flops and D
+    cosines, and 2Dk more for each of the folds, or with a first model 4Dk.
     """
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
-
-    def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
-        for tile in self._tiles(rows, arrays):
-            Y = self._coded(tile)
-            total = self.merge(total, ridge_moments(tile.B, Y, Y - tile.F, tile.s))
-        return total
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingMomentsReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of each fold's training rows; None if there are none.
-
-    Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
-
-    A row costs 2dD flops, and 2Dk more for each of the folds.
-    """
-
-    held_out: tuple[int, ...]
+    held_out: tuple[int | None, ...]  # the folds; None stands for all rows
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
+        return 8 * len(self.held_out) * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
 
     def zero(self) -> list[RidgeMoments | None]:
         return [None] * len(self.held_out)
@@ -151,10 +133,11 @@ class TrainingMomentsReduction(RidgePass):
     ) -> list[RidgeMoments | None]:
         for tile in self._tiles(rows, arrays):
             Y, is_fitted = self._coded(tile), self.folds.is_fitted(tile.numbers, self.held_out)
-            moments = [
-                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None
-                for i in map(np.flatnonzero, is_fitted.T)
-            ]
+            E, moments = Y - tile.F if tile.F.shape[1] else tile.F, []
+            for fold, mask in zip(self.held_out, is_fitted.T, strict=True):
+                i: Any = slice(None) if fold is None else np.flatnonzero(mask)  # no copy of all rows
+                some = ridge_moments(tile.B[i], Y[i], E[i], tile.s[i]) if mask.any() else None
+                moments.append(some)
             total = self.merge(total, moments)
         return total
 
@@ -415,7 +398,7 @@ class RidgePasses:
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
         """The equations, with the residual of the first coefficients."""
-        moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
+        (moments,) = self._sum("right sides", MomentsReduction, coef, intercept, held_out=(None,))
         equations = None
         if moments.is_finite:
             equations = RidgeEquations.of(moments, fit_intercept=self._fit.problem.fit_intercept)
@@ -449,7 +432,7 @@ class RidgePasses:
         # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
         moments: list[RidgeMoments | None] = self._sum(
-            "right sides of folds", TrainingMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+            "right sides of folds", MomentsReduction, none, np.zeros(0), held_out=tuple(folds)
         )
         equations = {}
         for fold, sums in zip(folds, moments, strict=True):

@@ -317,10 +317,8 @@ class ToeplitzRidge:
         return solved(summed(fit, plan), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(
-    statistics: ToeplitzStatistics, problem: Problem, folds: FoldSums | None = None
-) -> FitResult:
-    """The fit of ridge to sums in the client's memory, by folds of them; the default is one for each.
+def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
+    """The fit of ridge to sums in the client's memory.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -330,7 +328,7 @@ def fit_toeplitz_statistics(
     features = statistics.features
     if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    folds = statistics.by_folds
     if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "

@@ -330,15 +330,15 @@ class PrincipalComponents(GramRidge):
         )
 
 
-def fit_statistics(statistics: GramStatistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
-    """The fit of ridge to a Gram in the client's memory, by folds of its sums; the default is one for each.
+def fit_statistics(statistics: GramStatistics, problem: Problem) -> FitResult:
+    """The fit of ridge to a Gram in the client's memory.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
-    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    folds = statistics.by_folds
     if problem.penalty.search == "cv" and folds.n_sums < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "

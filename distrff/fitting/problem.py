@@ -20,7 +20,7 @@ from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
-from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, ContiguousFolds, Folds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, Folds, OneHeldOut, folds_by
 from distrff.solvers.losses import Loss, Squared, mean_curvature
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -382,10 +382,11 @@ def growing_problem(estimator: Any) -> Problem:
             f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
             f"give a dict of label: weight, or fit all rows at once"
         )
-    if isinstance(problem.folds, ContiguousFolds):
+    if problem.folds.needs_all_rows:
+        asked = f"cv={estimator.cv!r}" if isinstance(estimator.cv, Folds) else "fold_by='contiguous'"
         raise InputError(
-            "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
-            "fold_by='hash', a number for alpha, or fit all rows at once"
+            f"{asked} needs the number of all rows, which partial_fit does not know; use fold_by='hash', a "
+            f"number for alpha, or fit all rows at once"
         )
     return replace(
         problem,

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import compress
 from operator import add
 from typing import Any, ClassVar, Protocol, Self
 
@@ -18,6 +19,7 @@ from distrff.io.storage import contents_of, read_group, refuse_others, write_gro
 from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.ridge import recoded
 from distrff.solvers.toeplitz import ToeplitzSums
@@ -68,15 +70,14 @@ class RowSums(ABC):
     y_is_1d: bool
     column_names: tuple[str, ...] | None = None
     steps: TableSteps | None = None
+    folds: Folds | None = None  # by which rows were summed; None of a file, which does not hold the rule
 
     kind: ClassVar[str]
     """Of its file."""
     own_arrays: ClassVar[tuple[str, ...]]
     """Names of the sums in a file."""
-    first_holds: ClassVar[str]
-    this_has: ClassVar[str]
-    made_with: ClassVar[str]
-    """Parts of messages."""
+    words: ClassVar[tuple[str, str, str]]
+    """How messages begin on these sums, on the first of two and on both."""
 
     @property
     def n_columns(self) -> int:
@@ -91,9 +92,43 @@ class RowSums(ABC):
     def weight(self) -> float:
         """Σs."""
 
+    @property
+    def by_folds(self) -> FoldSums:
+        """The folds by these sums: of an unknown rule one a sum."""
+        return FoldSums(self.n_folds) if self.folds is None else self.folds
+
     @abstractmethod
+    def _check_map(self, other: Self) -> None:
+        """Raise InputError for sums of another map."""
+
+    @abstractmethod
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> Self:
+        """The sums for the coded targets ratio·y + offset."""
+
+    def with_targets(self, targets: NumericTargets) -> Self:
+        """The same sums with their numeric targets shifted and scaled as in `targets`.
+
+        It is exact up to rounding: the coding is a linear map of the rows.
+        """
+        ratio = self.targets.scale / targets.scale
+        offset = (self.targets.shift - targets.shift) / targets.scale
+        return replace(self._recoded(ratio, offset), targets=targets)
+
     def _of_one_kind(self, other: Self) -> Self:
         """The other sums with targets coded as these; raises InputError where they cannot be combined."""
+        self._check_map(other)
+        if not self.targets.same_kind(other.targets):
+            raise InputError(
+                f"{self.words[2]} code their targets differently (other classes or class weights); "
+                f"{LIKE_THE_FIRST}"
+            )
+        if self.targets.n_outputs != other.targets.n_outputs:
+            raise InputError(
+                f"{self.words[2]} have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
+                f"{LIKE_THE_FIRST}"
+            )
+        check_same_table(self, other)
+        return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
     @abstractmethod
     def _joined(self, other: Self) -> Self:
@@ -119,7 +154,7 @@ class RowSums(ABC):
         if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
             raise InputError(
                 f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
-                f"of weight {self.weight:g}; subtract rows that the first {self.first_holds}"
+                f"of weight {self.weight:g}; subtract rows that {self.words[1]}"
             )
         return replace(self._rest(coded), n_rows=self.n_rows - other.n_rows)
 
@@ -131,17 +166,16 @@ class RowSums(ABC):
 
     def check_for(self, target_kind: str) -> None:
         """Raise InputError unless models for "numeric" or "classes" can be fitted."""
+        this = self.words[0]
         has_classes = self.targets.kind != "numeric"
         if has_classes != (target_kind == "classes"):
             raise InputError(
-                f"{self.this_has} class labels as targets; use KernelRidgeClassifier"
+                f"{this} class labels as targets; use KernelRidgeClassifier"
                 if has_classes
-                else f"{self.this_has} numbers as targets; use KernelRidge, or {self.made_with}"
+                else f"{this} numbers as targets; use KernelRidge, or targets='classes' in gram"
             )
         if self.n_rows < 1 or not self.weight > 0:
-            raise InputError(
-                f"{self.this_has} {self.n_rows} rows of weight {self.weight:g}; add rows before fitting"
-            )
+            raise InputError(f"{this} {self.n_rows} rows of weight {self.weight:g}; add rows before fitting")
 
     @abstractmethod
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -287,9 +321,7 @@ class GramStatistics(RowSums):
 
     kind: ClassVar[str] = "gram"
     own_arrays: ClassVar[tuple[str, ...]] = ("A",)
-    first_holds: ClassVar[str] = "Gram holds"
-    this_has: ClassVar[str] = "this Gram has"
-    made_with: ClassVar[str] = "make it with targets='classes'"
+    words: ClassVar[tuple[str, str, str]] = "this Gram has", "the first Gram holds", "these Grams"
 
     @property
     def n_folds(self) -> int:
@@ -299,12 +331,12 @@ class GramStatistics(RowSums):
     def weight(self) -> float:
         """Σs."""
         D = self.specification.n_features
-        return float(self.A[:, D, D].sum())
+        return float((self.by_folds.total * self.A[:, D, D]).sum())
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.dtype}>"
 
-    def _of_one_kind(self, other: GramStatistics) -> GramStatistics:
+    def _check_map(self, other: GramStatistics) -> None:
         if self.specification != other.specification:
             differing = _differing(self, other)
             raise InputError(f"these Grams are of different maps ({differing}); {LIKE_THE_FIRST}")
@@ -317,32 +349,24 @@ class GramStatistics(RowSums):
                 f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
                 f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
             )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(
-                f"these Grams code their targets differently (other classes or class weights); "
-                f"{LIKE_THE_FIRST}"
-            )
-        check_same_table(self, other)
-        return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
+
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> GramStatistics:
+        return replace(self, A=recoded(self.A, ratio, offset))
 
     def _joined(self, other: GramStatistics) -> GramStatistics:
         return self._combined(other, self.A + other.A)
 
     def _rest(self, other: GramStatistics) -> GramStatistics:
-        return self._combined(other, self.A.sum(0, keepdims=True) - other.A.sum(0, keepdims=True))
+        first, second = (one.A.sum(0, keepdims=True, where=one._is_in_total) for one in (self, other))
+        return replace(self._combined(other, first - second), folds=None)
+
+    @property
+    def _is_in_total(self) -> np.ndarray:
+        return (self.by_folds.total != 0)[:, None, None]
 
     def _combined(self, other: GramStatistics, A: np.ndarray) -> GramStatistics:
         dtype = self.dtype if self.dtype == other.dtype else "float32"
         return replace(self, A=A, dtype=dtype, tile_rows=max(self.tile_rows, other.tile_rows))
-
-    def with_targets(self, targets: NumericTargets) -> GramStatistics:
-        """The same Gram with its numeric targets shifted and scaled as in `targets`.
-
-        It is exact up to rounding: the coding is a linear map of the rows t.
-        """
-        ratio = self.targets.scale / targets.scale
-        A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)
-        return replace(self, A=A, targets=targets)
 
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         has_arrays = Trait.FROM_ROWS in self.specification.traits
@@ -436,9 +460,7 @@ class ToeplitzStatistics(RowSums):
     dtype: ClassVar[str] = "float64"
     kind: ClassVar[str] = "toeplitz"
     own_arrays: ClassVar[tuple[str, ...]] = ("v", "b", "squares")
-    first_holds: ClassVar[str] = "sums hold"
-    this_has: ClassVar[str] = "these sums have"
-    made_with: ClassVar[str] = "targets='classes' in gram"
+    words: ClassVar[tuple[str, str, str]] = "these sums have", "the first sums hold", "these sums"
 
     @property
     def n_folds(self) -> int:
@@ -447,33 +469,23 @@ class ToeplitzStatistics(RowSums):
     @property
     def weight(self) -> float:
         """Σs."""
-        return sum(part.weight for part in self.parts)
+        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
 
     @property
     def features(self) -> EquispacedFourierFeatures:
         """The map, as it was before a kernel was chosen."""
         return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
 
-    def _of_one_kind(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+    def _check_map(self, other: ToeplitzStatistics) -> None:
         if self.specification.lattice != other.specification.lattice:
             raise InputError(
                 f"these sums are of different frequencies, since their bounds or kernels differ: "
                 f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
                 f"{LIKE_THE_FIRST}"
             )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(f"these sums code their targets differently; {LIKE_THE_FIRST}")
-        if self.targets.n_outputs != other.targets.n_outputs:
-            raise InputError(
-                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
-                f"{LIKE_THE_FIRST}"
-            )
-        check_same_table(self, other)
-        if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
-            return other
-        ratio = other.targets.scale / self.targets.scale
-        offset = (other.targets.shift - self.targets.shift) / self.targets.scale
-        return replace(other, parts=tuple(part.recoded(ratio, offset) for part in other.parts))
+
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzStatistics:
+        return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
 
     def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
         if other.n_folds != self.n_folds:
@@ -481,7 +493,8 @@ class ToeplitzStatistics(RowSums):
         return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
     def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        return replace(self, parts=(reduce(add, self.parts) - reduce(add, other.parts),))
+        first, second = (reduce(add, compress(one.parts, one.by_folds.total)) for one in (self, other))
+        return replace(self, parts=(first - second,), folds=None)
 
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))

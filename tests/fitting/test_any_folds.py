@@ -296,3 +296,10 @@ def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
 
         best = minimize(objective, x, method="L-BFGS-B").fun
         assert objective(x) <= best * (1 + 1.5e-2)
+
+
+def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.random.Generator) -> None:
+    X, Y, _ = numbers(rng)
+    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Overlapping())
+    with pytest.raises(InputError, match=r"cv=Overlapping\(n_folds=3\) needs the number of all rows"):
+        model.partial_fit(X, Y)
