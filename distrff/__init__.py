@@ -62,7 +62,8 @@ _NAMES = {
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "fitting.sums": "GramStatistics ToeplitzStatistics",
+    "fitting.equispaced": "ToeplitzStatistics",
+    "fitting.sums": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -43,8 +43,8 @@ from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures as AutoFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures
+from distrff.fitting.equispaced import ToeplitzStatistics as ToeplitzStatistics
 from distrff.fitting.sums import GramStatistics as GramStatistics
-from distrff.fitting.sums import ToeplitzStatistics as ToeplitzStatistics
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset
 from distrff.kernels.base import Polynomial as Polynomial

@@ -17,6 +17,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
+from distrff.fitting.equispaced import ToeplitzStatistics
 from distrff.fitting.fit import begin, prepare
 from distrff.fitting.problem import (
     DTYPES,
@@ -29,7 +30,7 @@ from distrff.fitting.problem import (
     map_for_gram,
 )
 from distrff.fitting.running import prepared_like, sums_of
-from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
+from distrff.fitting.sums import GramStatistics
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import dask
 import numpy as np
@@ -17,13 +17,14 @@ from distrff.features.fitted import Trait
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
 from distrff.fitting.result import FitResult, quality_of_numbers
-from distrff.fitting.running import RunningSums, solved
-from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
+
+if TYPE_CHECKING:
+    from distrff.fitting.running import RunningSums, Statistics
 
 # The base of ridge models for numbers and for classes.
 
@@ -53,7 +54,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     """The sums of the calls of `partial_fit`. They are pickled, since no row is kept from which they could be
     made again: without them an estimator that was sent or stored could not grow, nor be solved."""
 
-    def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
+    def fit_gram(self, statistics: Statistics) -> Self:
         """Fit the model to a Gram, without any row.
 
         The map, its features' dtype, the scaling and the folds are those of the Gram; `features`, `dtype`,
@@ -67,13 +68,15 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             there if the model may be overfitted.
         """
         problem = self._problem()
-        if problem.solver == "cg" and not isinstance(statistics, ToeplitzStatistics):
+        if problem.solver == "cg" and statistics.kind != "toeplitz":
             raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
+        from distrff.fitting.running import solved  # with sums of all kinds, which fits to rows do without
+
         result = solved(statistics, problem)
         if result.features is not None:  # sums whose kernel was chosen now
             statistics = replace(statistics, specification=result.features.specification_)
@@ -120,6 +123,8 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
+                from distrff.fitting.running import RunningSums  # as above
+
                 growth = RunningSums.first(dataset, problem, observer)
             else:
                 growth = before.with_rows(dataset, observer)

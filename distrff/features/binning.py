@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, RowsInMemory, RowSource, Sample, search_module
 from distrff.features.fitted import (
+    KEY_ROWS,
     Arrays,
     KernelMap,
     MapFromRows,
@@ -156,8 +157,6 @@ def _pairs(ends: np.ndarray) -> float:
 
 
 # The fitted map: grids, and the column of Z of each bin.
-
-KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)

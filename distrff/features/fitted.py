@@ -479,6 +479,8 @@ _CACHE = _ReadyMaps()
 
 # What applying a map costs, as a polynomial in the number of its features.
 
+KEY_ROWS = 2**13  # rows whose keys of bins a map has at a time: some megabytes
+
 
 @dataclass(frozen=True)
 class MapCost:

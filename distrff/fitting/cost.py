@@ -22,9 +22,7 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
-from distrff.features.binning import KEY_ROWS
-from distrff.features.equispaced import resolved_share
-from distrff.features.fitted import MapCost
+from distrff.features.fitted import KEY_ROWS, MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import human_bytes, human_seconds, number_text
@@ -343,6 +341,8 @@ class Plan:
         if self.solver == "gram":
             return []
         if self.solver == "toeplitz":
+            from distrff.features.equispaced import resolved_share
+
             share = resolved_share(self.size.n_features, self.size.n_columns)
             resolved = (
                 f"resolve a Matérn kernel of ν = 3/2 from widths of {share:.2g} of the columns' range on"

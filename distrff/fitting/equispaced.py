@@ -3,35 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add, sub
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import Workers
-from distrff.errors import DataWarning, InputError, warn
-from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
+from distrff.errors import DataWarning, InputError, ModelFileError, warn
+from distrff.features.equispaced import (
+    EquispacedFourierFeatures,
+    EquispacedMap,
+    Lattice,
+    coef_of,
+    scaled_widths,
+)
+from distrff.features.fitted import FittedMap
 from distrff.features.search.line import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
-from distrff.fitting.sums import ToeplitzStatistics
+from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
-from distrff.kernels.base import Kernel
+from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.solvers.objective import Status
-from distrff.solvers.ridge import FoldTerms, RidgeSolution, above_noise, default_alphas, residual_freedom
-from distrff.solvers.toeplitz import (
+from distrff.solvers.ridge import (
+    FoldTerms,
     PosteriorSamples,
+    RidgeSolution,
+    above_noise,
+    default_alphas,
+    residual_freedom,
+)
+from distrff.solvers.toeplitz import (
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
@@ -44,6 +57,7 @@ from distrff.solvers.toeplitz import (
 )
 from distrff.utils.nufft import PointSums, fine_grid_bytes_of
 from distrff.utils.random import child_seed, row_hash, stream
+from distrff.utils.validation import check_count, positive
 
 EPS = 1e-10  # of the transforms
 _ROWS_A_MODE = (4.0, 1.2, 0.4)  # of a transform of one to three coordinates: the FFT is a fifth of its work
@@ -277,6 +291,121 @@ def bytes_a_row(d: int, n_outputs: int) -> tuple[int, int]:
     """
     waiting = 8 * (d + n_outputs + 1)
     return waiting, waiting + 8 * (d + n_outputs) + 16 * math.ceil((n_outputs + 1) / 2) + 8
+
+
+# The sums as a value.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ToeplitzStatistics(RowSums):
+    """The sums over some rows that ridge on equispaced features needs; the kernel is still free.
+
+    Parameters
+    ----------
+    parts : tuple of ToeplitzSums
+        Of each fold.
+    n_rows : int
+    specification : EquispacedMap
+        The lattice of frequencies, and the kernel from which a search begins.
+    kernel : Kernel
+        As it was given, perhaps with undecided parts.
+    tol : float
+        Of `EquispacedFourierFeatures`.
+    scaling : Scaling
+    targets : Targets
+    y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
+
+    Notes
+    -----
+    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
+    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
+    make the second one with ``gram(..., like=the first)``.
+    """
+
+    specification: EquispacedMap
+    parts: tuple[ToeplitzSums, ...]
+    kernel: Kernel
+    tol: float
+
+    dtype: ClassVar[str] = "float64"
+    kind: ClassVar[str] = "toeplitz"
+    own_arrays: ClassVar[tuple[str, ...]] = ("v", "b", "squares")
+    words: ClassVar[tuple[str, str, str]] = "these sums have", "the first sums hold", "these sums"
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.parts)
+
+    @property
+    def weight(self) -> float:
+        """Σs."""
+        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
+
+    @property
+    def features(self) -> EquispacedFourierFeatures:
+        """The map, as it was before a kernel was chosen."""
+        return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
+
+    def _check_map(self, other: ToeplitzStatistics) -> None:
+        if self.specification.lattice != other.specification.lattice:
+            raise InputError(
+                f"these sums are of different frequencies, since their bounds or kernels differ: "
+                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
+                f"{LIKE_THE_FIRST}"
+            )
+
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzStatistics:
+        return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
+
+    def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        if other.n_folds != self.n_folds:
+            raise InputError(f"these sums have {self.n_folds} and {other.n_folds} folds; {LIKE_THE_FIRST}")
+        return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        first, second = (combined(one.parts, one.by_folds.total) for one in (self, other))
+        return replace(self, parts=(first - second,), folds=None)
+
+    def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))
+        squares = np.stack([part.squares for part in self.parts])
+        arrays = {"v": v.view(np.float64), "b": b.view(np.float64), "squares": squares}
+        rows = [part.n_rows for part in self.parts]
+        return arrays, {"kernel": self.kernel.to_dict(), "tol": self.tol, "fold_rows": rows}
+
+    @classmethod
+    def _from_parts(
+        cls,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, Any],
+        specification: FittedMap,
+        targets: Targets,
+    ) -> dict[str, Any]:
+        if not isinstance(specification, EquispacedMap):
+            raise ModelFileError("it is of another map; write the sums again")
+        if any(arrays[name].dtype != np.float64 for name in cls.own_arrays):
+            raise ModelFileError("its sums are not float64; write them again")
+        v, b = (arrays[name].view(np.complex128) for name in ("v", "b"))
+        rows = list(metadata["fold_rows"])
+        for n in rows:
+            check_count("fold_rows", n, 0)
+        modes, k = specification.lattice.modes, targets.n_outputs
+        n_folds, last = len(rows), modes[-1]
+        of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
+        of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
+        if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
+            raise ModelFileError("it has sums of other shapes; write them again")
+        positive("tol", metadata["tol"])
+        return {
+            "parts": tuple(ToeplitzSums(*part) for part in zip(v, b, arrays["squares"], rows, strict=True)),
+            "n_rows": sum(rows),
+            "kernel": kernel_from_dict(metadata["kernel"]),
+            "tol": float(metadata["tol"]),
+        }
 
 
 # The solver.

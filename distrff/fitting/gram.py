@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from distrff.fitting.cost import (
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import MappedRows, RowReduction
-from distrff.fitting.sums import GramStatistics
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import NO_FOLDS, Folds, FoldSums, HashFolds
@@ -60,6 +59,9 @@ from distrff.solvers.ridge import (
 )
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
 from distrff.utils.random import child_seed
+
+if TYPE_CHECKING:
+    from distrff.fitting.sums import GramStatistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,16 +11,19 @@ from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
+from distrff.fitting.equispaced import ToeplitzStatistics, fit_toeplitz_statistics, gathered, summed
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import FitResult, notes_on_rows, of_map
 from distrff.fitting.rows import ColumnStatistics
-from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics, check_same_table
+from distrff.fitting.sums import GramStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.folds import Folds, OneHeldOut
 from distrff.solvers.ridge import unpack
+
+Statistics = GramStatistics | ToeplitzStatistics
 
 
 def sums_of(fit: PreparedFit, like: Statistics | None = None) -> Statistics:
@@ -47,8 +50,6 @@ def sums_of(fit: PreparedFit, like: Statistics | None = None) -> Statistics:
         assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
-        from distrff.fitting.equispaced import gathered, summed
-
         parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan))))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
     grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, fit.problem.folds)))
@@ -122,8 +123,6 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
     """
     if isinstance(sums, GramStatistics):
         return fit_statistics(sums, problem)
-    from distrff.fitting.equispaced import fit_toeplitz_statistics
-
     return fit_toeplitz_statistics(sums, problem)
 
 

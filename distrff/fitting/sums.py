@@ -5,27 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
-from itertools import compress
-from operator import add
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
-from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.ridge import recoded
-from distrff.solvers.toeplitz import ToeplitzSums
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.text import in_one_line, listed
-from distrff.utils.validation import check_count, one_of, positive
+from distrff.utils.validation import check_count, one_of
 
 LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
 """The remedy for sums that cannot be added."""
@@ -420,118 +414,3 @@ def _scaled(first: GramStatistics, second: GramStatistics) -> str:
             called = column_called(int(j[0]), None if names is None else names[j[0]])
             return f": {called} {words} {one[j[0]]:.6g} and of {other[j[0]]:.6g}"
     return ""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class ToeplitzStatistics(RowSums):
-    """The sums over some rows that ridge on equispaced features needs; the kernel is still free.
-
-    Parameters
-    ----------
-    parts : tuple of ToeplitzSums
-        Of each fold.
-    n_rows : int
-    specification : EquispacedMap
-        The lattice of frequencies, and the kernel from which a search begins.
-    kernel : Kernel
-        As it was given, perhaps with undecided parts.
-    tol : float
-        Of `EquispacedFourierFeatures`.
-    scaling : Scaling
-    targets : Targets
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
-    steps : TableSteps or None
-        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
-
-    Notes
-    -----
-    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
-    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
-    make the second one with ``gram(..., like=the first)``.
-    """
-
-    specification: EquispacedMap
-    parts: tuple[ToeplitzSums, ...]
-    kernel: Kernel
-    tol: float
-
-    dtype: ClassVar[str] = "float64"
-    kind: ClassVar[str] = "toeplitz"
-    own_arrays: ClassVar[tuple[str, ...]] = ("v", "b", "squares")
-    words: ClassVar[tuple[str, str, str]] = "these sums have", "the first sums hold", "these sums"
-
-    @property
-    def n_folds(self) -> int:
-        return len(self.parts)
-
-    @property
-    def weight(self) -> float:
-        """Σs."""
-        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
-
-    @property
-    def features(self) -> EquispacedFourierFeatures:
-        """The map, as it was before a kernel was chosen."""
-        return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
-
-    def _check_map(self, other: ToeplitzStatistics) -> None:
-        if self.specification.lattice != other.specification.lattice:
-            raise InputError(
-                f"these sums are of different frequencies, since their bounds or kernels differ: "
-                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
-                f"{LIKE_THE_FIRST}"
-            )
-
-    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzStatistics:
-        return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
-
-    def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        if other.n_folds != self.n_folds:
-            raise InputError(f"these sums have {self.n_folds} and {other.n_folds} folds; {LIKE_THE_FIRST}")
-        return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
-
-    def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        first, second = (reduce(add, compress(one.parts, one.by_folds.total)) for one in (self, other))
-        return replace(self, parts=(first - second,), folds=None)
-
-    def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))
-        squares = np.stack([part.squares for part in self.parts])
-        arrays = {"v": v.view(np.float64), "b": b.view(np.float64), "squares": squares}
-        rows = [part.n_rows for part in self.parts]
-        return arrays, {"kernel": self.kernel.to_dict(), "tol": self.tol, "fold_rows": rows}
-
-    @classmethod
-    def _from_parts(
-        cls,
-        arrays: Mapping[str, np.ndarray],
-        metadata: Mapping[str, Any],
-        specification: FittedMap,
-        targets: Targets,
-    ) -> dict[str, Any]:
-        if not isinstance(specification, EquispacedMap):
-            raise ModelFileError("it is of another map; write the sums again")
-        if any(arrays[name].dtype != np.float64 for name in cls.own_arrays):
-            raise ModelFileError("its sums are not float64; write them again")
-        v, b = (arrays[name].view(np.complex128) for name in ("v", "b"))
-        rows = list(metadata["fold_rows"])
-        for n in rows:
-            check_count("fold_rows", n, 0)
-        modes, k = specification.lattice.modes, targets.n_outputs
-        n_folds, last = len(rows), modes[-1]
-        of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
-        of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
-        if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
-            raise ModelFileError("it has sums of other shapes; write them again")
-        positive("tol", metadata["tol"])
-        return {
-            "parts": tuple(ToeplitzSums(*part) for part in zip(v, b, arrays["squares"], rows, strict=True)),
-            "n_rows": sum(rows),
-            "kernel": kernel_from_dict(metadata["kernel"]),
-            "tol": float(metadata["tol"]),
-        }
-
-
-Statistics = GramStatistics | ToeplitzStatistics

@@ -26,8 +26,7 @@ from distrff.preprocessing.coding import (
 from distrff.preprocessing.folds import Folds, Memberships
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
-from distrff.solvers.ridge import PosteriorFactor
-from distrff.solvers.toeplitz import PosteriorSamples
+from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text

@@ -955,6 +955,35 @@ class PosteriorFactor:
         return self.std(ready.apply(X).astype(np.float64))
 
 
+@dataclass(frozen=True, eq=False)
+class PosteriorSamples:
+    """Functions drawn from the posterior, from which standard deviations are estimated.
+
+    std² = σ̂²·mean f_s(x)² over S samples for noise of variance 1; its relative error is about
+    1/√(2S), 9 % for 64.
+
+    Attributes
+    ----------
+    C : complex64 ndarray of shape (S/2, 2·m_1 + 1, …, 2·m_d + 1)
+        Fourier coefficients of two samples each, as the real and imaginary part of one function.
+    noise : ndarray of shape (k,)
+        σ̂² = RSS / (Σs − effective dimension), per target.
+    effective_dimension : float
+        tr A·(A + alpha·P)⁻¹, estimated by the samples.
+    """
+
+    C: np.ndarray
+    noise: np.ndarray
+    effective_dimension: float
+
+    def __post_init__(self) -> None:
+        lay_out(self, "C", "noise")
+
+    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
+        """The standard deviation of f at rows, (r, k); S/2 transforms."""
+        return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
+
+
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
     """Lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array.
 

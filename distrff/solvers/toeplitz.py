@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from scipy import fft
 
-from distrff.utils.arrays import lay_out
 from distrff.utils.nufft import PointSums
 
 # The sums over rows, which are free of the kernel.
@@ -425,35 +424,6 @@ def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.nd
     xi[..., 0] = (xi[..., 0] + np.flip(xi[..., 0]).conj()) / 2.0
     xi[(*(n // 2 for n in shape[:-1]), 0)] = rng.standard_normal()
     return xi
-
-
-@dataclass(frozen=True, eq=False)
-class PosteriorSamples:
-    """Functions drawn from the posterior, from which standard deviations are estimated.
-
-    std² = σ̂²·mean f_s(x)² over S samples for noise of variance 1; its relative error is about
-    1/√(2S), 9 % for 64.
-
-    Attributes
-    ----------
-    C : complex64 ndarray of shape (S/2, 2·m_1 + 1, …, 2·m_d + 1)
-        Fourier coefficients of two samples each, as the real and imaginary part of one function.
-    noise : ndarray of shape (k,)
-        σ̂² = RSS / (Σs − effective dimension), per target.
-    effective_dimension : float
-        tr A·(A + alpha·P)⁻¹, estimated by the samples.
-    """
-
-    C: np.ndarray
-    noise: np.ndarray
-    effective_dimension: float
-
-    def __post_init__(self) -> None:
-        lay_out(self, "C", "noise")
-
-    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
-        """The standard deviation of f at rows, (r, k); S/2 transforms."""
-        return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
 
 
 @dataclass(frozen=True, eq=False)
