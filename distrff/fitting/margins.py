@@ -62,7 +62,7 @@ from distrff.solvers.lbfgs import (
     solve_smoothed,
 )
 from distrff.solvers.losses import MARGINS
-from distrff.solvers.objective import Evaluation, History, Point, Status, in_lockstep
+from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution, solution_of
 
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
@@ -194,35 +194,74 @@ def solve_margins(
     """
     solving = _Solving(oracle, begun(starts, constants), tol)
     oracle.run.observer.begin_solver(oracle.problem.max_sweeps, stage=stage, n_after=n_after)
-    interruption = None
-    try:
+
+    def solve() -> Status:
         if is_near:
             solving.begin_near()
         solving.ascend()
         while not solving.is_spent and solving.advance():
             if solving.has_models:
-                finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
-                solving.notify()
+                solving.finish()
         solved = all(trace.error <= tol for trace in solving.traces.values())
-        status = Status.CONVERGED if solved else Status.NOT_CONVERGED
-    except KeyboardInterrupt as raised:
-        status, interruption = Status.of_interruption(raised), raised
-    return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
+        return Status.CONVERGED if solved else Status.NOT_CONVERGED
+
+    return solving.solution(solve)
 
 
 @dataclass
-class _Solving:
-    """The state of all solvers: a trace of each problem, and the number of passes so far."""
+class Passes:
+    """Problems that are solved together: a trace of each, and the passes over the rows so far."""
 
     oracle: MarginOracle
     traces: dict[MarginProblem, Trace]
     tol: float
+    ends_by_error: bool = True  # whether an error of tol ends the fit; callbacks are then told of it
+    measure: str | None = None  # the name of the error, by default the traces' own
     n_sweeps: int = 0
     n_told: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further pass is allowed."""
+        return self.n_sweeps >= self.oracle.problem.max_sweeps
+
+    def take(self, responses: Mapping[MarginProblem, Evaluation]) -> None:
+        """Improve the traces by the evaluations of a pass."""
+        for problem, at in responses.items():
+            self.traces[problem].update(at)
+            self.traces[problem].record(self.n_sweeps)
+        self.notify()
+
+    def notify(self) -> None:
+        """Tell callbacks of the last pass, once; the models of folds in a search are not told."""
+        if self.n_told == self.n_sweeps:
+            return
+        self.n_told = self.n_sweeps
+        run, worst = self.oracle.run, max(self.traces.values(), key=lambda trace: trace.error)
+        measure, is_search = self.measure or worst.measure, any(p.held_out is not None for p in self.traces)
+        parts, tol = None if is_search else self._parts, self.tol if self.ends_by_error else None
+        run.observer.light_sweep(run.sweeps, self.n_sweeps, measure, worst.error, tol, parts)
+
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, Targets]:
+        X = np.concatenate([self.oracle.columns(trace.x) for trace in self.traces.values()], axis=1)
+        return *_in_units(self.oracle.targets, X, self.oracle.fit_intercept), self.oracle.targets
+
+    def solution(self, solve: Callable[[], Status]) -> MarginSolution:
+        """The best points after `solve`, which an interruption may end."""
+        interruption = None
+        try:
+            status = solve()
+        except KeyboardInterrupt as raised:
+            status, interruption = Status.of_interruption(raised), raised
+        return MarginSolution(self.traces, status, self.n_sweeps, interruption)
+
+
+@dataclass
+class _Solving(Passes):
+    """The solvers of margin losses that have not ended, and the points at which some wait for a Hessian."""
+
     waiting: dict[MarginProblem, Evaluation] = field(default_factory=dict)
-    """The points at which solvers wait for a Hessian."""
     solvers: dict[MarginProblem, SolverGenerator | RestingGenerator] = field(init=False)
-    """The solvers that have not ended."""
 
     def __post_init__(self) -> None:
         self.solvers = {problem: self._solver(problem) for problem in self.traces}
@@ -232,21 +271,20 @@ class _Solving:
         """Whether models of few rows may finish what the solvers begin."""
         return self.oracle.problem.margin_loss.is_hinge and self.oracle.can_model
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether no further pass is allowed."""
-        return self.n_sweeps >= self.oracle.problem.max_sweeps
-
     def begin_near(self) -> None:
         """Use starts that are near the optimum."""
         if self.has_models:
             # Wide roundings of the hinge would lead away from it first: a second fit to the same 20,000 rows
             # then took 18 light sweeps, where the first took 23.
-            finish_exactly(self.oracle, self.unfinished(), self.nearest_rows, self.improve, tol=self.tol)
-            self.notify()
+            self.finish()
         elif self.oracle.problem.shares_loss(self.oracle.targets):
             # Without a bound, gradients are measured by that at zero, where other fits begin.
             self.evaluate({problem: Point(np.zeros_like(trace.x)) for problem, trace in self.traces.items()})
+
+    def finish(self) -> None:
+        """Let models of few rows finish the problems that are near their optimum."""
+        finish_exactly(self.oracle, self.unfinished(), self.nearest_rows, self.improve, tol=self.tol)
+        self.notify()
 
     def ascend(self) -> None:
         """Solve few rows by their dual; what it has not solved in many rounds is left to the solvers."""
@@ -281,25 +319,8 @@ class _Solving:
         """The evaluations of points; one light sweep."""
         self.n_sweeps += 1
         responses = self.oracle.evaluate(points)
-        for problem, at in responses.items():
-            self.traces[problem].update(at)
-            self.traces[problem].record(self.n_sweeps)
-        self.notify()
+        self.take(responses)
         return responses
-
-    def notify(self) -> None:
-        """Tell callbacks of the last pass, once; the models of folds in a search are not told."""
-        if self.n_told == self.n_sweeps:
-            return
-        self.n_told = self.n_sweeps
-        run, worst = self.oracle.run, max(self.traces.values(), key=lambda trace: trace.error)
-        is_search = any(problem.held_out is not None for problem in self.traces)
-        parts = None if is_search else self._parts
-        run.observer.light_sweep(run.sweeps, self.n_sweeps, worst.measure, worst.error, self.tol, parts)
-
-    def _parts(self) -> tuple[np.ndarray, np.ndarray, Targets]:
-        X = np.concatenate([self.oracle.columns(trace.x) for trace in self.traces.values()], axis=1)
-        return *_in_units(self.oracle.targets, X, self.oracle.fit_intercept), self.oracle.targets
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
         """Respond to models of few rows."""
@@ -731,72 +752,61 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
 
     Raises InputError if the features do not separate a class from the rest, with what shows it.
     """
-    given = oracle.problem
+    given, n_kept = oracle.problem, min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
+    passes = Passes(oracle, begun(starts), given.tol, measure="duality gap")
     models = {
         problem: HardMargin(x, fit_intercept=given.fit_intercept, tol=given.tol)
         for problem, x in starts.items()
     }
-    histories = {problem: History() for problem in models}
-    n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
-    n_sweeps, interruption, run = 0, None, oracle.run
-    run.observer.begin_solver(given.max_sweeps)
+    oracle.run.observer.begin_solver(given.max_sweeps)
 
     def record(problems: Iterable[MarginProblem]) -> None:
-        for problem in problems if n_sweeps else ():
-            at = models[problem].certificate
-            histories[problem].record(n_sweeps, at.gap, at.primal, at.dual)
-
-    def notify() -> None:
-        if n_sweeps:
-            gap = max(model.certificate.gap for model in models.values())
-            run.observer.light_sweep(run.sweeps, n_sweeps, "duality gap", gap, given.tol, parts)
-
-    def parts() -> tuple[Any, ...]:
-        X = np.stack([model.x for model in models.values()], axis=1)
-        return *coef_and_intercept(X, fit_intercept=given.fit_intercept), oracle.targets
+        for problem, model in models.items():
+            trace = passes.traces[problem]
+            trace.x, trace.certificate, trace.smallest_margin = (
+                model.x,
+                model.certificate,
+                model.checked_margin,
+            )
+        for problem in problems if passes.n_sweeps else ():
+            passes.traces[problem].record(passes.n_sweeps)
 
     def respond(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
-        nonlocal n_sweeps
-        if n_sweeps >= given.max_sweeps:
+        if passes.is_spent:
             return {}
         record(points)
-        notify()
-        n_sweeps += 1
+        passes.notify()
+        passes.n_sweeps += 1
         return oracle.smallest_margins(points, n_kept)
 
-    try:
+    def solve() -> Status:
         in_lockstep({problem: model.steps() for problem, model in models.items()}, respond)
-    except KeyboardInterrupt as raised:
-        interruption = raised
-    record(models)
-    for problem, model in models.items():
-        if model.inseparable and interruption is None:
-            assert isinstance(oracle.targets, ClassTargets)
-            raise InputError(_refusal(oracle.targets, problem, model))
-    traces = {
-        p: Trace(model.x, model.certificate, smallest_margin=model.checked_margin, history=histories[p])
-        for p, model in models.items()
-    }
-    if interruption is not None:
-        status = Status.of_interruption(interruption)
-    elif all(model.converged for model in models.values()):
-        status = Status.CONVERGED
-    else:
+        for problem, model in models.items():
+            if model.inseparable:
+                assert isinstance(oracle.targets, ClassTargets)
+                raise InputError(_refusal(oracle.targets, problem, model))
+        if all(model.converged for model in models.values()):
+            return Status.CONVERGED
         separated = all(np.isfinite(model.certificate.gap) for model in models.values())
-        status = Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
-    return MarginSolution(traces, status, n_sweeps, interruption)
+        return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
+
+    solution = passes.solution(solve)
+    record(models)
+    return solution
 
 
 def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -> str:
     """The evidence that no model separates the rows, and the remedy."""
-    evidence, named = model.inseparability, "the classes are"
+    last, named = model.last, "the classes are"
+    assert last is not None
     if targets.n_outputs > 1:
         named = f"the class {targets.classes.tolist()[problem.output]!r} and the rest are"
     return (
         f"{named} not separable with these features: by a weighted mean of "
-        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
-        f"largest ‖z‖, {evidence.largest_norm:.2g}; of the model tried last {evidence.n_violating} rows "
-        f"violate y·f ≥ 1, the worst with y·f = {evidence.min_margin:.3g}"
+        f"{np.count_nonzero(model.working.a)} rows no margin is above {model.bound:.2g}, under "
+        f"{NEGLIGIBLE:g} of the largest ‖z‖, {last.largest_norm:.2g}; of the model tried last "
+        f"{last.n_violating} rows "
+        f"violate y·f ≥ 1, the worst with y·f = {last.margin.min():.3g}"
         f"; use a finite C, more features, or a narrower kernel"
     )
 

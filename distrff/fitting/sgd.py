@@ -28,7 +28,7 @@ from distrff.fitting.cost import (
 )
 from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
 from distrff.fitting.light import FeaturesOf, MarginOracle
-from distrff.fitting.margins import PenaltySearch, margin_result, margin_size
+from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
@@ -39,7 +39,6 @@ from distrff.fitting.result import (
     begun,
     best_constants,
     coef_and_intercept,
-    in_units,
     iterative_result,
 )
 from distrff.fitting.rows import RowReduction
@@ -178,52 +177,39 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     _warn_of_drift(fit)
     fit.run.begin_phase("metric of a sample")
     oracle = _SGDOracle(fit, plan)
-    given = oracle.given
+    given = fit.problem
     fit.run.begin_phase("epochs and evaluations")
-    traces = begun(oracle.starts, constants)
-    n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
-    observer = fit.run.observer
-    observer.begin_solver(given.max_sweeps, presumed=PRESUMED_PASSES)
-
-    def parts() -> tuple[Any, ...]:
-        points = np.stack([trace.x for trace in traces.values()], axis=1)
-        parts = coef_and_intercept(points, fit_intercept=given.fit_intercept)
-        return *in_units(fit.targets, *parts, fit_intercept=given.fit_intercept), fit.targets
+    passes = Passes(oracle.margins, begun(oracle.starts, constants), given.tol, ends_by_error=False)
+    fit.run.observer.begin_solver(given.max_sweeps, presumed=PRESUMED_PASSES)
 
     def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
-        nonlocal n_sweeps
         epochs = {problem: q for problem, q in requests.items() if isinstance(q, Epoch)}
         points = {problem: q for problem, q in requests.items() if not isinstance(q, Epoch)}
-        if n_sweeps + bool(epochs) + bool(points) > given.max_sweeps:
+        n_passes = bool(epochs) + bool(points)
+        if passes.n_sweeps + n_passes > given.max_sweeps:
             return {}
-        n_sweeps += bool(epochs) + bool(points)
+        passes.n_sweeps += n_passes
         evaluations = oracle.evaluate(points) if points else {}
-        for problem, at in evaluations.items():
-            traces[problem].update(at)
-            traces[problem].record(n_sweeps)
         if evaluations:
-            worst = max(traces.values(), key=lambda trace: trace.error)
-            observer.light_sweep(fit.run.sweeps, n_sweeps, worst.measure, worst.error, None, parts)
+            passes.take(evaluations)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
     # The gap is no stopping rule: after ten epochs of a logistic fit the objective was 0.36 % above its
     # optimum, and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
     def is_certified(problem: MarginProblem) -> bool:
-        return traces[problem].certificate.gap <= given.tol
+        return passes.traces[problem].certificate.gap <= given.tol
 
-    try:
-        start = respond(oracle.starts)
+    def solve() -> Status:
         solvers = {
             problem: sgd(at, oracle.problem, given.tol, partial(is_certified, problem))
-            for problem, at in start.items()
+            for problem, at in respond(oracle.starts).items()
         }
-        ended = in_lockstep(solvers, respond)
-        if len(ended) == len(traces):
-            certified = all(is_certified(problem) for problem in traces)
-            status = Status.CONVERGED if certified else Status.CONVERGED_UNCERTIFIED
-    except KeyboardInterrupt as raised:
-        status, interruption = Status.of_interruption(raised), raised
-    return MarginSolution(traces, status, n_sweeps, interruption)
+        if len(in_lockstep(solvers, respond)) < len(passes.traces):
+            return Status.NOT_CONVERGED
+        certified = all(is_certified(problem) for problem in passes.traces)
+        return Status.CONVERGED if certified else Status.CONVERGED_UNCERTIFIED
+
+    return passes.solution(solve)
 
 
 class _SGDOracle:
@@ -231,8 +217,8 @@ class _SGDOracle:
 
     def __init__(self, fit: PreparedFit, plan: Plan) -> None:
         self._fit = fit
-        self._margins = MarginOracle(fit, plan)
-        self.given = given = fit.problem
+        self.margins = MarginOracle(fit, plan)
+        given = fit.problem
         self._epsilon = SPARSE_EPSILON if Trait.SPARSE in fit.specification.traits else EPSILON
         self._smooth = given.margin_loss.rounded(self._epsilon)
         metric, X0 = self._metric(plan, given.C)
@@ -249,7 +235,7 @@ class _SGDOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
         """Each problem's objective and gradient at its point, by a margin sweep."""
-        return self._margins.evaluate({problem: Point(x, self._epsilon) for problem, x in points.items()})
+        return self.margins.evaluate({problem: Point(x, self._epsilon) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
         """The mean of the points at which local steps over the segments end."""
@@ -272,16 +258,16 @@ class _SGDOracle:
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
         metric, X0 = self._fit.run.compute(
             metric_of_sample,
-            self._margins.features_of,
-            self._margins.sent_map,
+            self.margins.features_of,
+            self.margins.sent_map,
             sample.X[rows],
             Y[rows],
             None if s is None else s[rows],
             min(self._smooth.curvature, 2.0),
             1 / (C * self._fit.weight),
-            self.given.fit_intercept,
+            self._fit.problem.fit_intercept,
         )
-        return metric, self.given.margin_loss.clear_margin * X0
+        return metric, self._fit.problem.margin_loss.clear_margin * X0
 
 
 def metric_of_sample(

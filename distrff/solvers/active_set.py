@@ -154,14 +154,8 @@ def minimise(
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
         x, alpha, n_steps = _Lagrangian(model, alpha, sigma).minimised(inside, x, aim, steps_left)
         steps_left -= n_steps
-        value, bound = model.value(x), model.bound(alpha)
-        at = ActiveSetSolution(x, alpha, value, bound)
-        if value > best.value:
-            at = ActiveSetSolution(best.x, alpha, best.value, bound)
-        if bound < best.bound:
-            at = ActiveSetSolution(at.x, best.alpha, at.value, best.bound)
-        better = at.value < best.value or at.bound > best.bound
-        best = at
+        before, best = best, _better(best, model, x, alpha)
+        better = best.value < before.value or best.bound > before.bound
         stuck = not n_steps and not better and share < _INNER_SHARE**3
         if best.value - best.bound <= tol or steps_left <= 0 or stuck:
             break
@@ -350,9 +344,9 @@ def _better(
 ) -> ActiveSetSolution:
     """The better point and the better multipliers."""
     value, bound = model.value(x), model.bound(alpha)
-    if value < best.value:
+    if value <= best.value:
         best = ActiveSetSolution(x.copy(), best.alpha, value, best.bound)
-    if bound > best.bound:
+    if bound >= best.bound:
         best = ActiveSetSolution(best.x, alpha.copy(), best.value, bound)
     return best
 

@@ -87,29 +87,6 @@ class WorkingRows:
         return WorkingRows(self.number[kept], self.Z[kept], self.label[kept], self.a[kept])
 
 
-@dataclass(frozen=True)
-class Inseparability:
-    """The evidence so far that no model separates the classes.
-
-    Attributes
-    ----------
-    bound : float
-        No model on these features has a larger margin.
-    largest_norm : float
-        max ‖z‖ over the rows.
-    min_margin, n_violating : float, int
-        The smallest margin at the last point, and the number of rows with a margin below 1.
-    n_weighted : int
-        Rows of positive weight in the mean that gives the bound.
-    """
-
-    bound: float
-    largest_norm: float
-    min_margin: float
-    n_violating: int
-    n_weighted: int
-
-
 class HardMargin:
     """The solver of one hard-margin model.
 
@@ -129,6 +106,9 @@ class HardMargin:
         The margin 1/‖w‖ of x, 0 until a model separates the rows; no model has a margin above the bound.
     checked_margin : float or None
         The smallest y·f in a last sweep at x; 1 up to the rounding of the sweep.
+    last : CriticalRows or None
+        Of the last sweep; with `bound`, the evidence that no model separates the classes.
+    working : WorkingRows
     """
 
     def __init__(self, start: np.ndarray, *, fit_intercept: bool, tol: float) -> None:
@@ -140,7 +120,7 @@ class HardMargin:
         self.working = WorkingRows(np.empty(0, np.int64), no_Z, np.empty(0), np.empty(0))
         self._fit_intercept = fit_intercept
         self._tol = tol
-        self._last: CriticalRows | None = None
+        self.last: CriticalRows | None = None
 
     @property
     def certificate(self) -> Certificate:
@@ -156,19 +136,7 @@ class HardMargin:
     @property
     def inseparable(self) -> bool:
         """Whether the bound is negligible relative to the features."""
-        return self._last is not None and self.bound <= NEGLIGIBLE * self._last.largest_norm
-
-    @property
-    def inseparability(self) -> Inseparability:
-        """The evidence so far; available after the first sweep."""
-        assert self._last is not None
-        return Inseparability(
-            bound=self.bound,
-            largest_norm=self._last.largest_norm,
-            min_margin=float(self._last.margin.min()),
-            n_violating=self._last.n_violating,
-            n_weighted=int(np.count_nonzero(self.working.a)),
-        )
+        return self.last is not None and self.bound <= NEGLIGIBLE * self.last.largest_norm
 
     def steps(self) -> Generator[np.ndarray, CriticalRows, None]:
         """Yield points to be swept.
@@ -182,8 +150,8 @@ class HardMargin:
             found = yield x
             self._update(x, found)
             if self.converged:
-                self._last = yield self.x
-                self.checked_margin = float(self._last.margin.min())
+                self.last = yield self.x
+                self.checked_margin = float(self.last.margin.min())
                 return
             if np.isin(found.number[found.min_rows()], self.working.number).all():
                 return
@@ -195,7 +163,7 @@ class HardMargin:
         margins = found.margin[found.min_rows()]
         if self._fit_intercept and len(margins) < 2:
             raise InputError("only one class has rows of positive weight; a model needs two")
-        self._last = found
+        self.last = found
         w = x[:-1] if self._fit_intercept else x
         norm = float(np.linalg.norm(w))
         # The intercept may move the smallest margins of both sides to their mean.

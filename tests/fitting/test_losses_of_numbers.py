@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 import distrff as drf
 from distrff.fitting.fit import begin, choose, prepare
 from distrff.fitting.problem import Penalty, Problem
-from distrff.io.open import as_dataset
+from distrff.io.arrays import as_dataset
 from distrff.solvers.losses import Loss
 
 EPS = np.finfo(float).eps

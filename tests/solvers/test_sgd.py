@@ -1,12 +1,12 @@
-"""The metric of SGD's leading eigenvectors against whole matrices, and the ridge model it starts from."""
+"""The metric of SGD's leading eigenvectors against whole matrices."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
 from distrff.solvers.lbfgs import Preconditioner
-from distrff.solvers.ridge import ridge_system, solve_ridge
-from distrff.solvers.sgd import SpectralMetric, ridge_start
+from distrff.solvers.ridge import ridge_system
+from distrff.solvers.sgd import SpectralMetric
 from tests.support.solvers import gram
 
 P, M = 12, 200
@@ -50,17 +50,6 @@ def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
     for j in range(2):
         expected = V @ ((V.T @ g[:, j]) / (CURVATURE[j] * shown + PENALTY[j]))
         np.testing.assert_allclose(metric.solve(g, CURVATURE, PENALTY)[:, j], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_the_start_is_ridge(rng, Z, fit_intercept):
-    y = rng.standard_normal(M) + Z[:, 0] + 2
-    system = ridge_system(gram(Z, y, np.ones(M)), 1, fit_intercept=fit_intercept)
-    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=fit_intercept)
-    X = ridge_start(metric, system.B / system.weight, system.y_mean, 1e-3, 2.0)
-    coef, intercept = solve_ridge(system, 1e-3 * M / 2)
-    expected = np.vstack([coef, intercept[None]]) if fit_intercept else coef
-    np.testing.assert_allclose(X, expected, rtol=1e-6)
 
 
 def _one_byte_further(A):
