@@ -132,7 +132,7 @@ class MomentsReduction(RidgePass):
         self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
     ) -> list[RidgeMoments | None]:
         for tile in self._tiles(rows, arrays):
-            Y, is_fitted = self._coded(tile), self.folds.is_fitted(tile.numbers, self.held_out)
+            Y, (is_fitted, _) = self._coded(tile), self.folds.masks(tile.numbers, self.held_out)
             E, moments = Y - tile.F if tile.F.shape[1] else tile.F, []
             for fold, mask in zip(self.held_out, is_fitted.T, strict=True):
                 i: Any = slice(None) if fold is None else np.flatnonzero(mask)  # no copy of all rows
@@ -171,7 +171,8 @@ class ProductReduction(RidgePass):
         for tile in self._tiles(rows, arrays, of_basis=True):
             F = tile.s[:, None] * tile.F
             if self.folds.n_folds:
-                F = np.where(self.folds.is_fitted(tile.numbers, self.held_out), F, 0.0)
+                is_fitted, _ = self.folds.masks(tile.numbers, self.held_out)
+                F = np.where(is_fitted, F, 0.0)
             if of_basis is None:
                 of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if ready.has_basis else total[:-1]
             add_transposed_product(of_basis.T, F.T, tile.B)
@@ -199,7 +200,7 @@ class HeldOutErrorReduction(RidgePass):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         for tile in self._tiles(rows, arrays, of_basis=True):
-            is_judged = self.folds.is_judged(tile.numbers, self.held_out)
+            _, is_judged = self.folds.masks(tile.numbers, self.held_out)
             squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
             total[0] += tile.s @ np.where(is_judged, squares, 0.0)
             total[1] += tile.s @ is_judged

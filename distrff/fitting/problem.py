@@ -94,7 +94,8 @@ class Penalty:
                 f"none of the {len(grid)} alphas up to {np.max(grid):g} gives a usable model; "
                 "give larger alphas, or use dtype='float64'"
             )
-        # lexsort orders by its last key first: the score, then falling penalty.
+        # lexsort orders by its last key first: the score, then falling penalty, as the simpler of equal
+        # models is taken.
         index = int(usable[np.lexsort((-grid[usable], scores[usable]))[0]])
         return PenaltyChoice(index, float(grid[index]), float(scores[index]), scores, fold_scores)
 
@@ -121,7 +122,7 @@ class Problem:
     loss_name: str = "squared"
     softmax: bool = False  # whether all classes share one loss
     penalty: Penalty = Penalty(None)
-    folds: Folds = NO_FOLDS  # by which something is chosen
+    folds: Folds = NO_FOLDS  # by which the penalty, or a kernel, is chosen
     fit_intercept: bool = True
     class_weight: Any = None  # None, "balanced" or a dict
     classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
