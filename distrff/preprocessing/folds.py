@@ -61,9 +61,9 @@ class Memberships:
 
 
 # One pass makes all sums, and its time grows with the sums that a row enters; what a fold is fitted to and
-# judged on are differences of them, without another pass. Rows near a fold that its model must not see are one
-# more sum a fold, which `train` subtracts and `total` leaves out; a series is a sum for each of its runs, of
-# which each fold's model takes those before it.
+# judged on are differences of them, without another pass. Rows near a fold that its model must not see are
+# one more sum a fold, which `train` subtracts and `total` leaves out; a series is a sum for each run, of
+# which the model of a fold takes those before it.
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Folds(FoldSums, ABC):
             # problems took 3.5 ms in place of 1.7.
             is_judged = sums.numbers[:, None] == members
             return ~is_judged, is_judged
-        # Coefficients are small integers, and those of one row add up to 0 or 1: bytes may overflow on the way.
+        # The coefficients of a row add up to 0 or 1: bytes may overflow on the way.
         # A last row for None: the coefficients of the sums that a row enters add up to 1 in the total.
         train, test = np.vstack([self.train, self.total]), np.vstack([self.test, 0 * self.total])
         return sums.combined(train[members]) > 0, sums.combined(test[members]) > 0
