@@ -256,28 +256,21 @@ CG = ("--solver", "cg", "--alpha", 1, *SMALL)
 PCA = ("--model", "pca", *SMALL)
 
 
-def test_a_likelihood_model(rows, distrff, tmp_path):
-    out, words = tmp_path / "m.zarr", (rows.parquet, *LIKELIHOOD, "--C", 10, "--noise", "probit", "--json")
-    report = distrff("fit", *words, "--out", out).json
+@pytest.mark.parametrize(
+    ("words", "certificate", "n_sweeps"),
+    [((*LIKELIHOOD, "--C", 10, "--noise", "probit"), "duality_gap", 12), (CG, "relative_residual", 12)],
+    ids=["likelihood", "cg"],
+)
+def test_fits_by_light_sweeps(rows, distrff, tmp_path, words, certificate, n_sweeps):
+    out, data = tmp_path / "m.zarr", rows.parquet if "--target" in words else rows.zarr
+    report = distrff("fit", data, *words, "--tol", 1e-4, "--out", out, "--json").json
     assert report["status"] == "CONVERGED"
-    assert report["duality_gap"] <= report["tol"] == 1e-3
-    assert report["primal"] >= report["dual"] > 0
-    assert "alpha" not in report
-    assert distrff("inspect", out, "--json").json["duality_gap"] == report["duality_gap"]
-    assert distrff("score", out, rows.parquet, "--target", "flag", "--json").json["accuracy"] > 0.5
-    assert distrff("plan", *words).json["n_sweeps"] == 12
-
-
-def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
-    out, words = tmp_path / "m.zarr", (rows.zarr, *CG, "--tol", "1e-9", "--json")
-    report = distrff("fit", *words, "--out", out).json
-    assert (report["status"], report["solver"]) == ("CONVERGED", "cg")
-    assert report["relative_residual"] <= report["tol"] == 1e-9
-    assert distrff("inspect", out, "--json").json["relative_residual"] == report["relative_residual"]
-    by_gram = distrff("fit", rows.zarr, *CG[2:], "--out", tmp_path / "g.zarr", "--json").json
-    assert by_gram["solver"] == "gram"
-    assert report["rkhs_norm"] == pytest.approx(by_gram["rkhs_norm"], rel=1e-6)
-    assert distrff("plan", *words).json["one_in"] == 1
+    assert report[certificate] <= report["tol"] == 1e-4
+    assert distrff("inspect", out, "--json").json[certificate] == report[certificate]
+    of_target = ("--target", "flag") if "--target" in words else ()
+    scored = distrff("score", out, data, *of_target, "--json").json
+    assert scored.get("accuracy", scored.get("r2")) > 0.5
+    assert distrff("plan", data, *words, "--json").json["n_sweeps"] == n_sweeps
 
 
 @pytest.mark.parametrize("solver", ["margins", "cg"])
