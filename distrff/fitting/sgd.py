@@ -26,17 +26,22 @@ from distrff.fitting.cost import (
     ready_bytes,
 )
 from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
-from distrff.fitting.light import FeaturesOf, MarginOracle, margin_cuts, margin_peak_bytes
-from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
-from distrff.fitting.result import (
-    AlphaSearch,
+from distrff.fitting.light import (
     Constant,
-    FitResult,
+    FeaturesOf,
+    MarginOracle,
     MarginProblem,
     MarginSolution,
     begun,
     best_constants,
+    margin_cuts,
+    margin_peak_bytes,
+)
+from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.result import (
+    AlphaSearch,
+    FitResult,
     coef_and_intercept,
     iterative_result,
 )
