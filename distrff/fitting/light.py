@@ -1,4 +1,4 @@
-"""Light sweeps of margin losses: traces of problems, the sums of a pass, and responses to solvers made of them."""
+"""Light sweeps of margin losses: traces of problems, the sums of a pass, and the responses made of them."""
 
 from __future__ import annotations
 
