@@ -106,6 +106,7 @@ def _squared_errors(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.nd
         raise InputError(
             f"y_true has {n_targets} column(s) but y_pred has {n_predicted}; they must have the same number"
         )
+    # Deviations are merged as moments: Σy² − (Σy)²/n would cancel for targets far from zero.
     squared_error, targets = _summed(_block_errors, rows, _merged_errors)
     if not targets.weight > 0:
         raise InputError(_NO_WEIGHT)
@@ -362,6 +363,7 @@ def _unique(y: np.ndarray) -> np.ndarray:
         labels = np.unique(y)
     except TypeError as error:
         raise InputError(f"labels of different types cannot be compared ({error}); use one type") from error
+    # Numbers by mistake would make a label of each row, and a matrix of their square.
     if len(labels) > MAX_LABELS:
         raise InputError(f"there are more than {MAX_LABELS} different labels; are they numbers?")
     return labels
@@ -403,6 +405,7 @@ def _rows(
 
     Arrays named in `labels` become 1-D. Values of dask arrays are checked when their blocks are computed.
     """
+    # Lazy frames have lengths only together: apart, rows of one could meet other rows of another.
     given = paired({"y_true": y_true, prediction: y_pred, "sample_weight": sample_weight})[0]
     weight = given.pop("sample_weight")
     arrays = {name: _array(name, values) for name, values in given.items()}
@@ -463,6 +466,7 @@ def _checked(values: Any, name: str, is_label: bool, block_info: Any = None) -> 
     """The rows of a block as an array; InputError for values that no score can use."""
     place = block_info[0]["array-location"] if block_info else [(0, n) for n in values.shape]
     start = place[0][0]
+    # dask does not look at what the function of a block returns, and rows would be paired with others.
     if values.shape != tuple(stop - start for start, stop in place):
         raise InputError(
             f"a block of {name} has shape {values.shape}, but its dask array declares another; "
@@ -516,6 +520,7 @@ def _summed(
     )
     parts = found.to_delayed().tolist()
     while len(parts) > 1:
+        # As a tree: a single merge would hold the parts of all blocks at once.
         runs = (parts[i : i + _MERGED_AT_ONCE] for i in range(0, len(parts), _MERGED_AT_ONCE))
         parts = [dask.delayed(merge)(run, dask_key_name=new_key("merge")) for run in runs]
     return parts[0].compute()

@@ -63,6 +63,25 @@ _MODULES = {
 }
 
 
+# The classes that the words of --model and --features stand for.
+
+MODELS = {
+    "ridge": "KernelRidge",
+    "ridge-classifier": "KernelRidgeClassifier",
+    "svc": "KernelSVC",
+    "likelihood": "KernelLikelihoodClassifier",
+    "pca": "KernelPCA",
+}
+MAPS = {
+    "auto": "AutoFeatures",
+    "fourier": "FourierFeatures",
+    "equispaced": "EquispacedFourierFeatures",
+    "binning": "RandomBinningFeatures",
+    "nystroem": "NystroemFeatures",
+    "linear": "LinearFeatures",
+}
+
+
 class CommandGroup(click.Group):
     """A click group that imports the module of a command when the command is called."""
 
@@ -153,13 +172,11 @@ def failures_reported(ctx: click.Context) -> Iterator[None]:
 
 
 def _ended_by_signals(ctx: click.Context) -> AbstractContextManager[None]:
-    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal.
-
-    Ctrl-C is answered in one line at once: to end workers, or to save for a checkpoint, takes seconds.
-    """
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal."""
     is_told = False
 
     def answered() -> KeyboardInterrupt:
+        # In one line, at once: to end workers, or to save for a checkpoint, takes seconds.
         nonlocal is_told
         if not is_told:  # the exception may be lost, and raised again
             is_told = True
@@ -222,17 +239,8 @@ _OPTION = r"((--[\w-]+)(?: [\w.…]+)?)"  # whole, and without its value
 _QUOTE = "'"
 _SIGN = r"'[^\w'\s]+t?'"  # such as a delimiter, which stays in quotes: a shell has other uses for ; and |
 _TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
-_CLASSES = {
-    "FourierFeatures": "--features fourier",
-    "NystroemFeatures": "--features nystroem",
-    "RandomBinningFeatures": "--features binning",
-    "LinearFeatures": "--features linear",
-    "KernelRidge": "--model ridge",
-    "KernelRidgeClassifier": "--model ridge-classifier",
-    "KernelSVC": "--model svc",
-    "KernelLikelihoodClassifier": "--model likelihood",
-    "KernelPCA": "--model pca",
-}
+_CLASSES = {name: f"--model {word}" for word, name in MODELS.items()}
+_CLASSES |= {name: f"--features {word}" for word, name in MAPS.items()}
 
 
 def spelt_as_options(text: str) -> str:
@@ -274,8 +282,9 @@ def spelt_as_options(text: str) -> str:
 
 @cache
 def _options() -> dict[str, list[str]]:
-    """Option of each parameter, and perhaps its opposite: of any command, since a message may
-    speak of another than its own. The sizes of quickstart's rows are no parameters of the library."""
+    """Option of each parameter, and perhaps its opposite."""
+    # Of any command, since a message may speak of another than its own; but the sizes of quickstart's rows
+    # are no parameters of the library.
     commands = [main.get_command(click.Context(main), name) for name in _COMMANDS if name != "quickstart"]
     return {
         str(option.name): [option.opts[0], *option.secondary_opts]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli import LAST_WORK, NOT_CONVERGED, spelt_as_options
+from distrff.cli import LAST_WORK, MAPS, MODELS, NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import (
     Result,
     Value,
@@ -43,23 +43,8 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
     from distrff.io.storage import Location
 
-# The classes that an option's word stands for.
+# Kernels by their words, and the options of classes.
 
-MODELS = {
-    "ridge": "KernelRidge",
-    "ridge-classifier": "KernelRidgeClassifier",
-    "svc": "KernelSVC",
-    "likelihood": "KernelLikelihoodClassifier",
-    "pca": "KernelPCA",
-}
-MAPS = {
-    "auto": "AutoFeatures",
-    "fourier": "FourierFeatures",
-    "equispaced": "EquispacedFourierFeatures",
-    "binning": "RandomBinningFeatures",
-    "nystroem": "NystroemFeatures",
-    "linear": "LinearFeatures",
-}
 KERNELS = {name.lower(): name for name in ("Gaussian", "Laplacian", "Cauchy", "Exponential", "Matern")}
 
 _OF_KERNELS = ("kernel", "length_scale", "nu", "metric")
@@ -175,10 +160,8 @@ _GRIDS = {"alphas": "alpha", "Cs": "C"}  # each for a search of its penalty
 
 
 def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
-    """The estimator that the options describe and the dataset at `data`, checked against each other.
-
-    Everything is checked that shows without reading rows: a typing error costs no pass over them.
-    """
+    """The estimator that the options describe and the dataset at `data`, checked against each other."""
+    # All that shows without reading rows is checked here: a typing error must cost no pass over them.
     estimator = checked_estimator(ctx)
     check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
@@ -220,12 +203,10 @@ def checked_map(ctx: click.Context) -> Any:
 
 
 def choose_features(ctx: click.Context) -> None:
-    """Take Fourier features where nothing but their kernel, or how they are drawn, is given.
-
-    Equispaced ones where an option is for these alone; they have other defaults.
-    """
+    """Take the map for which alone an option is given, or else Fourier features where a kernel is."""
     found, options = given(ctx), ctx.params
     if "features" not in found:
+        # Equispaced features before the kernel is looked at: they have other defaults of it.
         if {"kernel_tol", "bounds", "period"} & found.keys() or options["nu"] == "auto":
             options["features"] = "equispaced"
         elif {*_OF_KERNELS, "form", "sampling"} & found.keys():
@@ -311,15 +292,13 @@ def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
-    """Raise InputError without a target, or for a wrong kind of it.
-
-    `named` are the columns of --target. The copy from which a text file is fitted calls its target y.
-    """
+    """Raise InputError without a target, or for a wrong kind of it; `named` are the columns of --target."""
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
     if model == "ridge" and dataset.y_dtype.kind not in "biuf":
+        # As the user named them: the copy from which a text file is fitted calls its target y.
         names = ", ".join(map(repr, named or dataset.target_names or ("y",)))
         raise InputError(
             f"the target {names} does not hold numbers, which ridge predicts; "
@@ -414,6 +393,7 @@ def fit(
     elif checkpoint_every is not None:
         raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
     refuse_overlap("--out", out, data=data)
+    # The same command, killed between model and checkpoint, finds a model there that is its own.
     replaces = overwrite or (kept is not None and has_written(kept, place, lambda: _digest_at(place)))
     check_writable(place, overwrite=replaces, kinds=("model",))
     if page is not None:
@@ -448,6 +428,7 @@ def fit(
         try:
             write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))
         except (InputError, OSError) as error:
+            # A page that cannot be written must not look like a fit that was lost.
             error.add_note(f"the model is written to {place}")
             raise
         values["report"] = page

@@ -129,10 +129,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Value(click.ParamType):
-    """A word, a number, or numbers with commas between; what is none of them stays text.
-
-    The class that takes the value checks it, and knows better what to say.
-    """
+    """A word, a number, or numbers with commas between; all else stays text."""
 
     name = "value"
 
@@ -148,6 +145,7 @@ class Value(click.ParamType):
             return value == "true"
         try:
             numbers = [self._number(part) for part in value.split(",")]
+        # Still text: the class that takes the value checks it, and knows better what to say.
         except ValueError:
             return value
         if len(numbers) == 1:
@@ -298,6 +296,7 @@ def parameter(
     elif default is not None and not isinstance(default, bool):
         words += f"  [default: {default}]"
     option = "--" + key.replace("_", "-")
+    # None stands for an option that is not given: the class has its own default.
     return click.option(option, key, help=words.strip(), **{"default": None} | made | changed)
 
 
@@ -374,7 +373,7 @@ AS_JSON = "as_json"
 
 
 class Result(NamedTuple):
-    """What a command has found: values for JSON, and lines for people, by default one a value."""
+    """Findings of a command: values for JSON, and lines for people, by default one a value."""
 
     values: dict[str, Any]
     lines: Iterable[str] | None = None
@@ -467,6 +466,7 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
     # An argument that is an option of another command has another meaning there: MODEL and --model.
     arguments = _named(ctx.command.params, click.Argument)
     params |= {name: argument for name, argument in arguments.items() if name not in options}
+    # A file may serve several commands: an option of another one is no mistake.
     known = options.union(*(_named(one.params, click.Argument) for one in everyones))
     values: dict[str, Any] = {}
     for key, value in data.items():
@@ -545,12 +545,10 @@ class _PublicFormatter(logging.Formatter):
 
 @contextmanager
 def progress_lines(ctx: click.Context) -> Iterator[None]:
-    """Write on standard error how far the fits in the block are, where it is no terminal, for logs.
-
-    With `--verbose` the logger does so.
-    """
+    """Write on standard error how far the fits in the block are, where it is no terminal, for logs."""
     from distrff.engine.progress import lines_echoed
 
+    # The logger says as much.
     if ctx.meta.get(VERBOSE):
         yield
         return

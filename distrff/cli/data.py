@@ -196,14 +196,12 @@ def check_has_target(path: str, options: Mapping[str, Any]) -> None:
 
 
 def _table_source(path: str, options: Mapping[str, Any], known: Sequence[str] = ()) -> Any:
-    """The table of named columns at a path; None for a Zarr group and libsvm files.
-
-    These bring their targets, and are refused without once they are open.
-    """
+    """The table of named columns at a path; None for a Zarr group and libsvm files."""
     from distrff.io.convert.convert import open_source
     from distrff.io.convert.text import LibsvmSource
     from distrff.io.open import stored_kind
 
+    # Groups and libsvm files bring their targets, and are refused without once they are open.
     if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
         return None
     source = open_source(path, known=known, **_source_options(options))
@@ -357,8 +355,8 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     """The rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.convert.convert import id_array
     from distrff.io.dataset import with_ids
-    from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, own_folder
+    from distrff.io.zarr_rows import array_column
 
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
@@ -377,7 +375,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
     dataset = drf.open_dataset(rows)
-    arrays = {name: stored_dataset(rows, target=id_array(i)) for i, name in enumerate(_ids(options))}
+    arrays = {name: array_column(Location.of(rows), id_array(i)) for i, name in enumerate(_ids(options))}
     dataset = with_ids(dataset, arrays) if arrays else dataset
     return replace(dataset, source=public_name(path), table_report=counts, places=place)
 
@@ -398,10 +396,8 @@ def _is_here(scheduler: str) -> bool:
 
 
 def _workers_for_pass(options: Mapping[str, Any], needed: bool) -> AbstractContextManager[None]:
-    """Run a pass before the command's work on a scheduler that is there already, or else in this process.
-
-    Starting local processes for this pass alone would mostly take longer than the pass.
-    """
+    """Run a pass before the command's work on a scheduler that is there already, or else in this process."""
+    # To start local processes for this pass alone would mostly take longer than the pass.
     is_local = options.get("scheduler", "local") == "local"
     return nullcontext() if is_local or not needed else workers_of(options)
 

@@ -95,11 +95,7 @@ _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory tha
 def planned_values(
     estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
-
-    They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
-    much memory as the fastest way needs, up to 1 TiB.
-    """
+    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes."""
     from distrff.engine.cluster import memory_limit_bytes
     from distrff.engine.tasks import Workers
 
@@ -110,6 +106,7 @@ def planned_values(
     def counted(model: KernelEstimator, workers: Workers) -> Plan:
         return model.plan_for(workers, dataset, checkpoint=options["checkpoint"])
 
+    # By default as much as nodes have: the plan then says what the fastest way needs.
     try:
         plan = counted(estimator, workers)
     except PlanRefused as refused:
@@ -148,6 +145,7 @@ def _if_one_thread_worked(
 
     if not plan.has_gram:
         return []
+    # One thread has one Gram; BLAS may still use all cores for its products.
     alone = counted(estimator, replace(workers, threads_per_worker=1))
     needed, less = min_memory_limit(plan), min_memory_limit(alone)
     if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
@@ -319,6 +317,7 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     if not threads:
         raise ClusterError("no worker of the cluster takes tasks now; look at their memory and logs")
     addresses = sorted(threads)
+    # All threads at once, as in a fit: one alone has the memory and the caches of all for itself.
     places = [address for address in addresses for _ in range(threads[address])]
     arithmetic = _each(execution, "arithmetic", [(p, arithmetic_rates, _ARITHMETIC_SECONDS) for p in places])
     reading = [] if dataset is None else _reading(execution, dataset, places)
@@ -369,6 +368,7 @@ def _round_trip(execution: ClusterExecution, addresses: list[str]) -> float:
         began = time.perf_counter()
         _each(execution, "a task", [(addresses[i % len(addresses)], int)])
         seconds.append(time.perf_counter() - began)
+    # The first trips connect and import; the median does not see them.
     return statistics.median(seconds)
 
 
@@ -445,7 +445,7 @@ def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
 
 
 def _per_second(done: Iterable[int], seconds: float) -> float:
-    """How much is done in a second, by steps that tell how much they did, within so many seconds."""
+    """Amount of work in a second, of steps that tell their amounts, within so many seconds."""
     n, took, began = 0, 0.0, time.perf_counter()
     for amount in done:
         n, took = n + amount, time.perf_counter() - began
@@ -455,10 +455,8 @@ def _per_second(done: Iterable[int], seconds: float) -> float:
 
 
 def rows_a_second(rows: Rows, tile_rows: int, seconds: float) -> float:
-    """Rows that this thread reads in a second, measured for so many seconds.
-
-    The first few rows are read before, so that imports and opening do not count.
-    """
+    """Rows that this thread reads in a second, measured for so many seconds."""
+    # A few rows are read before, so that imports and opening do not count.
     tiles = rows.tiles(min(_WARM_ROWS, tile_rows, rows.stop - rows.start))
     next(tiles)
     del tiles
@@ -482,11 +480,7 @@ _REMEDIES = {
 
 
 def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of each part of a fit: what the plan counts, divided by the measured rates.
-
-    Products of a few vectors are taken to be 2.5 times slower by the flop than those of the Gram. For
-    sparse features neither products nor cosines are measured: there the seconds are the plan's own, less
-    those of reading. Each partial that is merged is taken to come from another worker.
+    """Seconds of each part of a fit: the plan's counts divided by the measured rates.
 
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
@@ -495,6 +489,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     from distrff.fitting.gram import factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
+    # Segments go round the threads, and the last round may leave some of these idle.
     rounds = -(-plan.n_segments // n_threads)
     busy = plan.n_segments / (rounds * n_threads)
     moved = _moved_bytes(plan, len(rates["workers"]))
@@ -504,9 +499,12 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
         "starting tasks": plan.n_sweeps * rounds * rates["task_seconds"],
     }
     if shape.sparse_entries:
+        # Neither products nor cosines of sparse features are measured: they are what the plan has beside
+        # reading.
         seconds["features"] = max(0.0, (plan.seconds or 0.0) - seconds["reading"])
     else:
-        # Flops of products as tall as wide, of thin products, and of factorisations.
+        # Flops of products as tall as wide, of thin products, and of factorisations. Thin ones, with a few
+        # vectors, wait for memory: 2.5 times as long by the flop as the others.
         gram, thin, factor = 0.0, plan.flops, 0.0
         if plan.solver == "gram":
             gram, factor = shape.gram_flops, factorisation_flops(shape) + shape.map_factor_flops
@@ -528,6 +526,7 @@ def _moved_bytes(plan: Plan, n_workers: int) -> float:
     vectors = 8.0 * shape.n_features * max(1, shape.n_outputs)
     if plan.solver != "gram":
         return plan.n_sweeps * plan.n_segments * vectors
+    # As if each partial came from another worker.
     gram = 8.0 * plan.folds_per_task * shape.gram_size**2 / 2
     return plan.n_segments * (gram + shape.n_light_sweeps * vectors)
 

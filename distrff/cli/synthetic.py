@@ -62,12 +62,9 @@ class KnownTruth:
         return min(_MAX_BLOCK_ROWS, 1 << max(0, fitting.bit_length() - 1))
 
     def blocks(self, name: str, n_rows: int) -> Iterator[KnownBlock]:
-        """Yield the first `n_rows` rows of the sequence called `name`, block by block.
-
-        Sequences of different names are independent. Each block has a stream of its own and
-        is drawn in full, so a row does not depend on `n_rows`.
-        """
+        """Yield the first `n_rows` rows of the sequence called `name`, independent of others."""
         for index, start in enumerate(range(0, n_rows, self.block_rows)):
+            # A block has a stream of its own and is drawn in full, so that a row does not depend on `n_rows`.
             X = self._inputs(stream(self.seed, "rows", name, index), self.block_rows)
             f = self.function(X)
             noise = stream(self.seed, "noise", name, index).standard_normal(self.block_rows)
@@ -116,13 +113,10 @@ class KnownTruth:
 
 
 def write_known_rows(folder: Path, truth: KnownTruth, name: str, n_rows: int) -> float:
-    """Write a Zarr group with X (float32), y and the true f (both float64); return the error of f.
-
-    A chunk is one block of `truth.blocks`, so memory does not grow with `n_rows`. The error is the root mean
-    square of y − f: what the true function itself scores on these rows.
-    """
+    """Write a Zarr group with X (float32), y and the true f (both float64); return the RMSE of f."""
     description = {"rows": name, "noise": truth.noise, "seed": truth.seed, "length_scale": truth.length_scale}
     group = zarr.create_group(folder, zarr_format=3, attributes={"known_truth": description})
+    # A block is a chunk, so that memory does not grow with the rows.
     chunk = min(n_rows, truth.block_rows)
     kinds: dict[str, tuple[tuple[int, ...], Any]] = {
         "X": ((truth.n_columns,), np.float32),

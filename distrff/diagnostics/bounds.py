@@ -279,7 +279,7 @@ def features_needed(
     n_columns: int | None = None,
     form: str = "cos_sin",
 ) -> float:
-    """How many columns of Fourier features keep the error below ε with probability 1 − δ.
+    """Number of columns of Fourier features that keeps the error below ε with probability 1 − δ.
 
     For one pair of rows; with `n_rows` for all pairs of `n_rows` rows at once; with `diameter` for all pairs
     of points in a set, whether or not they are rows. For iid draws only.

@@ -1,4 +1,4 @@
-"""How the mean of a model's predictions moves with the value of a column: partial dependence."""
+"""Partial dependence: the mean of a model's predictions against the value of a column."""
 
 from __future__ import annotations
 
@@ -208,6 +208,8 @@ def what_matters(
     dataset, run = rows_for(frozen, data), begin_run()
     groups = column_groups(frozen, dataset.column_names)
     rows = drawn_rows(run, frozen, dataset, MAX_ROWS, seed, with_target=True)
+    # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
+    # all.
     importance = importance_of(run, frozen, dataset, groups, rows.thinned(max_rows, seed), seed)
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     grids: list[Grid] = []
@@ -297,6 +299,7 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
         for group in groups
         if isinstance(group.step, NumberStep) and group.step.width
         for position in group.positions
+        # Names of raw columns come first.
         if names[position] not in known
     ]
     return [*groups, *single]

@@ -1,4 +1,4 @@
-"""How far predictions are from the targets: sums over rows, and the scores that are read off them.
+"""Errors of predictions: sums over rows, and the scores that are read off them.
 
 Every sum is exact but for rounding, and added field by field, so that parts of the rows can be summed apart.
 Distributions, of residuals and of decision values, are sketches of fixed buckets with a known error.
@@ -38,7 +38,7 @@ class Errors(Sums, ABC):
 
     @abstractmethod
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-        """All that is known, as data for JSON; `names` are those of the targets."""
+        """All scores and details, as data for JSON; `names` are those of the targets."""
 
     @property
     def n_unseen(self) -> int:
@@ -46,7 +46,7 @@ class Errors(Sums, ABC):
         return 0
 
     def conformal_scores(self) -> tuple[QuantileSketch, ...]:
-        """How badly each row's own target fits its prediction, for intervals and prediction sets."""
+        """Sketches of the misfit of each row's own target, for intervals and prediction sets."""
         return ()
 
 
@@ -495,7 +495,7 @@ class ProbabilityErrors(Sums):
         }
 
     def bins(self) -> list[dict[str, float]]:
-        """How often events came true, by their probability."""
+        """Shares of events that came true, by bins of their probability."""
         w, p, hit = self.reliability[self.reliability[:, 0] > 0].T
         return _items(probability=p / w, observed=hit / w, weight=w)
 
@@ -539,7 +539,7 @@ def curves(below: QuantileSketch, above: QuantileSketch) -> dict[str, Any]:
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Which points of a curve to draw: about evenly along it, with both ends."""
+    """Indices of the points of a curve to draw: about evenly along it, with both ends."""
     along = np.append(0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y))))
     found = np.searchsorted(along, np.linspace(0, along[-1], _CURVE_POINTS))
     return np.unique(np.append(np.minimum(found, len(x) - 1), [0, len(x) - 1]))

@@ -1,4 +1,4 @@
-"""How good a model is, and how sure: one light pass over rows, to its errors or to intervals."""
+"""The errors of a model, and its intervals, from one light pass over rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
 
 def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> Evaluation:
-    """How good a model's predictions are, from one light pass over rows of any storage.
+    """Errors of a model's predictions, from one light pass over rows of any storage.
 
     The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
     ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and
@@ -128,6 +128,7 @@ def errors_of(
 
 def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
     """The cuts of a pass that judges all rows by the model."""
+    # Few columns are light to read, but not to predict: segments as of 64 columns bound a task.
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
         cuts = replace(
@@ -239,6 +240,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     model.check_intervals_belong("predict_set" if model.is_classifier else "predict_interval")
     check_columns(model, dataset)
     check_target(model, dataset)
+    # A stored model knows no rows, but the place and number of those of its fit.
     fitted = model.report.get("source"), model.report.get("n_samples")
     if dataset.places and fitted == (dataset.source, dataset.n_rows):
         warn(

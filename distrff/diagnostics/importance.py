@@ -1,4 +1,4 @@
-"""Which columns predictions depend on: permutation importance, from rows that are drawn from all of the data.
+"""Permutation importance: the columns that predictions depend on, judged on rows drawn from all of the data.
 
 The drawn rows are predicted again, a task for each column, with other values in this column; `dependence` has
 curves of the same rows.
@@ -61,7 +61,7 @@ class JudgedResult:
         return html_card(self._title, self._facts().items(), (), [Section(*self._section())])
 
     def _facts(self) -> dict[str, str]:
-        """How many rows the result is of, as names with their values."""
+        """Numbers of rows of the result, as names with their values."""
         found: Any = self
         facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
         if found.n_outside:
@@ -77,7 +77,7 @@ class JudgedResult:
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """How much worse predictions are without the values of one column.
+    """The loss of quality of predictions without the values of one column.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ def permutation_importance(
     max_rows: int = MAX_ROWS,
     random_state: int | None = 0,
 ) -> PermutationImportance:
-    """How much worse a model predicts rows when a column's values come from other rows.
+    """The loss of quality of a model when the values of a column come from other rows.
 
     With x' = x except for the column j, which is another row's, the importance of j is the mean over rows of
 
@@ -253,6 +253,7 @@ def importance_of(
             f"the model knows the label of none of {n_unseen} judged rows, so all are wrong whatever "
             f"their columns hold; its classes are {listed(model.targets.classes.tolist())}"
         )
+    # Losses of classes are 0 or 1, and have the unit of accuracy.
     units = np.ones(1) if model.is_classifier else _units(rows.targets)
     replaced = [
         ReplacedColumns(group.positions, child_seed(seed, "donors", group.positions[0]), units)
@@ -282,10 +283,8 @@ def importance_of(
 
 
 def _units(targets: Moments) -> np.ndarray:
-    """Divisors of squared errors, so that their mean over targets is that of 1 − R².
-
-    Targets that do not vary have no R², and do not count.
-    """
+    """Divisors of squared errors, so that their mean over targets is that of 1 − R²."""
+    # Targets that do not vary have no R²: they count for nothing, and the others for more.
     varies = ~targets.is_constant()
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
@@ -405,6 +404,7 @@ def chosen_groups(
         known |= dict(enumerate(groups))
     found = {}
     for column in asked:
+        # True, 1.5 and NaN are no indices, though True == 1.
         is_index = not isinstance(column, str) and is_finite(column) and int(column) == column
         key = int(column) if is_index else column if isinstance(column, str) else None
         if key not in known:
@@ -438,11 +438,10 @@ def with_columns(X: Any, positions: Sequence[int], values: np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class RowDraw:
-    """One row of each `stride` consecutive rows, at a place in the run that a hash of the run's number says.
+    """One row of each `stride` consecutive rows; a last run that is shorter may have none."""
 
-    So every row has the same chance, rows are drawn evenly from all of the data, and no period of the rows
-    is met again. A last run that is shorter may have none.
-    """
+    # The place in a run is a hash of the run's number. So every row has the same chance, rows are drawn
+    # evenly from all of the data whatever their order, and no period of the rows is met again.
 
     stride: int
     seed: int
@@ -516,10 +515,9 @@ class DrawnRows:
         return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], **sent)
 
     def replacements(self, seed: int) -> np.ndarray:
-        """For each row the place of another, by a hash of its number.
-
-        Each row is taken with a probability proportional to its weight.
-        """
+        """For each row the place of another, which its number decides."""
+        # A hash is a uniform number; where the cumulated weights pass it is a row, with a probability
+        # proportional to its weight.
         bits = row_hash(self.numbers.astype(np.uint64), seed) >> np.uint64(64 - _HASH_DIGITS)
         cumulated = np.cumsum(self.weight)
         places = np.searchsorted(cumulated, bits * 2.0**-_HASH_DIGITS * cumulated[-1], side="right")
@@ -616,7 +614,7 @@ def losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
 
 
 def outside_rows(model: Model, X: Any) -> np.ndarray:
-    """Which rows are outside of the bounds of the model; maps with bounds take no sparse rows."""
+    """True for rows outside of the bounds of the model; maps with bounds take no sparse rows."""
     return np.zeros(X.shape[0], dtype=bool) if issparse(X) else model.outside(X)
 
 
@@ -633,10 +631,7 @@ class Means(NamedTuple):
 
 
 def means(values: np.ndarray, weight: np.ndarray, left_out: np.ndarray) -> Means:
-    """Means over the rows that are not left out, with standard errors σ/√(n − 1).
-
-    n = (Σs)²/Σs² is the effective number of rows; NaN for fewer than two.
-    """
+    """Means over the rows that are not left out, with standard errors; NaN for fewer than two rows."""
     values, s = values[~left_out], weight[~left_out]
     n_left_out = int(np.count_nonzero(left_out))
     if not len(s):
@@ -644,6 +639,7 @@ def means(values: np.ndarray, weight: np.ndarray, left_out: np.ndarray) -> Means
         return Means(none, none, none, n_left_out)
     moments, n = Moments.of(values, s), s.sum() ** 2 / (s @ s)
     deviation = moments.standard_deviation()
+    # σ/√(n − 1), where n = (Σs)²/Σs² is the effective number of rows: n of one weight.
     # A sum of equal weights may round to just above one row.
     error = deviation / (np.sqrt(n - 1) if n > 1 + 1e-9 else np.nan)
     return Means(moments.mean, error, deviation, n_left_out)

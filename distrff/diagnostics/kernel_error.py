@@ -310,11 +310,9 @@ def _row_products(Z: Any, Y: Any) -> np.ndarray:
 
 
 def _residuals(Z: Any, squared_norms: np.ndarray) -> np.ndarray:
-    """The residual k(x, x) − ‖z(x)‖² of rows, at least as large as its rounding errors.
-
-    The triangular solve of landmarks magnifies the rounding of float64 by up to 2²⁰, and more with their
-    number; Z in float32 is rounded again.
-    """
+    """The residual k(x, x) − ‖z(x)‖² of rows, at least as large as its rounding errors."""
+    # The triangular solve of landmarks magnifies the rounding of float64 by up to 2²⁰, and more with their
+    # number; Z in float32 is rounded again.
     rounding = max(2.0**-26, 16 * float(np.finfo(Z.dtype).eps)) * squared_norms
     return np.maximum(squared_norms - np.real(_row_products(Z, Z)), rounding)
 
@@ -400,11 +398,9 @@ def _is_gaussian(kernel: Kernel) -> bool:
 
 
 def _independent(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
-    """The theory of independent frequencies.
-
-    With κ = k/k(0), the variance is k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
-    k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015).
-    """
+    """The theory of independent frequencies."""
+    # With κ = k/k(0) the variance of a pair is k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
+    # k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015).
     D, unit = spec.n_features, spec.at_zero
     share = 1.0 if spec.form == "cos_sin" else 0.5
     spread = 1 + share * (pairs.k_doubled / unit) - 2 * share * (pairs.k / unit) ** 2
@@ -417,10 +413,8 @@ def _independent(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
 
 
 def _sketched(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
-    """The theory of independent frequencies of a Gaussian kernel after a common CountSketch.
-
-    The variance is at most k(0)²/D given the sketch; the squared error of the sketch is added to it.
-    """
+    """The theory of independent frequencies of a Gaussian kernel after a common CountSketch."""
+    # Given the sketch the variance is at most k(0)²/D; the squared error of the sketch is added to it.
     D, unit, B = spec.n_features, spec.at_zero, SKETCH_COLUMNS
     kappa = pairs.k / unit
 
@@ -433,14 +427,8 @@ def _sketched(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
 
 
 def _bins(spec: BinningMap | HashedBinningMap, pairs: PairFacts, delta: float) -> MapTheory:
-    """The theory of P independent indicators of a shared bin, or of a shared column for hashed bins.
-
-    The variance is k(0)²/P·κ(1 − κ) without hashing; there bins never collide, and the bounds of hashed bins
-    hold with c = 0.
-
-    A grid is one indicator, which bounds a pair as eight columns of frequencies do, and one positive matrix
-    of norm at most n, as two columns are.
-    """
+    """The theory of P independent indicators of a shared bin, or of a shared column for hashed bins."""
+    # Without hashing the variance is k(0)²/P·κ(1 − κ): that of hashed bins, of which no two collide, c = 0.
     P, unit, c = spec.n_grids, spec.at_zero, getattr(spec, "collision", 0.0)
 
     def spectral_bound(block: BlockFacts, delta: float) -> float:

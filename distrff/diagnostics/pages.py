@@ -103,6 +103,7 @@ def _chart(title: str, draw: Draw) -> Chart:
     file = io.StringIO()
     with (
         _DRAWING,
+        # The salt makes ids that are the same in each run, and differ between the charts of a page.
         style.context(["default", _PAGE_STYLE | {"svg.hashsalt": title}]),
         warnings.catch_warnings(),
     ):
@@ -128,6 +129,7 @@ def _make_room(figure: Any, ax: Any) -> None:
     height = max(_AXES_HEIGHT, _LINE * len(ax.get_yticks()) if _has_names(ax.yaxis) else 0)
     figure.draw_without_rendering()
     figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
+    # Half of the ticks at a time, until one is left.
     while _are_crowded(figure, ax) and (fewer := len(ax.get_xticks()) // 2):
         if _has_names(ax.xaxis):
             ax.set_xticks(ax.get_xticks()[::2], [name.get_text() for name in ax.get_xticklabels()[::2]])
@@ -158,6 +160,7 @@ def _shortened(text: str, most: float) -> str:
     text = " ".join(text.split())
     short, kept = text, len(text)
     while _length(short) > most and kept > 1:
+        # In proportion first: each step lays out text.
         kept = min(kept - 1, int(kept * most / _length(short)))
         short = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
     return short
@@ -174,11 +177,9 @@ def _length(text: str) -> float:
 
 
 def _inlined(svg: str, title: str, description: str) -> str:
-    """Matplotlib's document as an element of a page.
-
-    The head is removed, since its style would apply to the whole page. Groups lose their ids, which several
-    charts would share; ids that are referred to are unique by the hash salt.
-    """
+    """Matplotlib's document as an element of a page."""
+    # Without its head, whose style would apply to the whole page. Groups lose their ids, which several charts
+    # would share; ids that are referred to are unique by the hash salt.
     view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
     body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
     body = re.sub(r"\s+", " ", body)
@@ -193,6 +194,7 @@ def _described(ax: Any) -> str:
     """A description of a chart: each curve by its lowest and highest point, all else by its label."""
     sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
     for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
+        # Lines across the whole Axes, such as that of the chosen alpha, are in other coordinates.
         points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []
         known = sorted((y, x) for x, y in points if math.isfinite(y))
         sentences.append(f"{label}.")

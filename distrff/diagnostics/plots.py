@@ -44,6 +44,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
     D = np.array([error.n_components for error in measured])
     rms = np.array([error.rms_error for error in measured])
     low, high = np.array([error.rms_interval for error in measured]).T
+    # matplotlib takes the lengths of error bars, not their ends.
     spread = [rms - low, high - rms]
     ax.errorbar(D, rms, spread, color=COLORS[0], marker=MARKERS[0], capsize=3, label="RMS of pairs")
     for i, name, label, line in (
@@ -80,6 +81,7 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
     folds = known_numbers(report.get("fold_scores") or [])
     if folds.size:
         label = f"lowest to highest of {folds.shape[1]} folds"
+        # A fold without an error says nothing; the others still span the band.
         low, high = np.fmin.reduce(folds, axis=1), np.fmax.reduce(folds, axis=1)
         ax.fill_between(values, low, high, label=label, **BAND)
     ax.plot(values, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=report["criterion"])
@@ -228,6 +230,7 @@ def plot_confusion(evaluation: Any, *, ax: Any = None) -> Axes:
     confusion, ax = _with(evaluation, "confusion", "a confusion matrix"), new_axes(ax)
     M = np.asarray(confusion["matrix"], dtype=np.float64)
     of_class = np.array([one["weight"] for one in evaluation["classes"]])
+    # The most frequent ones, but in the order of the classes: what is right lies on the diagonal.
     shown = np.sort(np.argsort(-of_class, kind="stable")[:MAX_DRAWN_CLASSES])
     names = [_short(confusion["labels"][c]) for c in shown]
     shares = M[np.ix_(shown, shown)] / np.where(of_class > 0, of_class, 1.0)[shown, None]
@@ -443,10 +446,7 @@ def _spans_decades(values: np.ndarray) -> bool:
 
 
 def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10) -> None:
-    """Make an axis logarithmic, if any of the values is positive.
-
-    Its ticks are plain text such as 10⁻⁶: what matplotlib typesets by default needs a font of its own.
-    """
+    """Make an axis logarithmic, if any of the values is positive."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     known = values[values > 0]
@@ -454,9 +454,11 @@ def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10
         return
     getattr(ax, f"set_{which}scale")("log", base=base, nonpositive="mask")
     axis = getattr(ax, f"{which}axis")
+    # Less than two powers of the base have hardly a tick between them.
     between = {2: (1, 1.5), 10: (1, 2, 5)}[base] if known.max() < base**2 * known.min() else (1,)
     axis.set_major_locator(LogLocator(base, subs=between, numticks=6))
     axis.set_minor_locator(NullLocator())
+    # Plain text such as 10⁻⁶: the mathematics that matplotlib sets by default needs a font of its own.
     axis.set_major_formatter(_tick_text if base == 10 else "{x:,.0f}")
 
 
@@ -514,6 +516,7 @@ def plot_decision_surface(
     V = _first_components(scaled - mean)
     T = (scaled - mean) @ V.T
     axes = [_grid(t, resolution) for t in T.T]
+    # From the plane back to the columns as rows have them, which the model scales again.
     points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2) @ V + mean
     if scaling.scale is not None:
         points = points * scaling.scale
@@ -534,6 +537,7 @@ def plot_decision_surface(
 def _first_components(centred: np.ndarray) -> np.ndarray:
     """The two directions along which rows vary most, each with a positive largest entry."""
     V = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    # The sign of a singular vector is free: left free, a plot would be mirrored from run to run.
     largest = np.abs(V).argmax(axis=1)
     return V * np.sign(V[np.arange(2), largest])[:, None]
 
@@ -551,6 +555,7 @@ def _draw_classes(
     index = np.searchsorted(classes, labels).reshape(len(axes[1]), len(axes[0]))
     fills, hatches = (list(islice(cycle(styles), n)) for styles in (_FILLS, _HATCHES))
     ax.contourf(*axes, index, levels=np.arange(n + 1) - 0.5, colors=fills, hatches=hatches)
+    # Lines between the numbers of classes, since hatches and fills alone blur where they meet.
     for boundary in range(n - 1):
         ax.contour(*axes, index > boundary, levels=[0.5], colors="black", linewidths=0.8)
     if y is None:

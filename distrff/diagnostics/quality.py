@@ -1,4 +1,4 @@
-"""How good a model is on rows: its errors as data, as lines of text, and as parts of a page."""
+"""The errors of a model on rows: as data, as lines of text, and as parts of a page."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _judged_on(quality: Mapping[str, Any]) -> str:
 
 
 def unseen_line(evaluation: Mapping[str, Any]) -> str:
-    """Which labels the model never saw, and how many rows have them."""
+    """Labels that the model never saw, and the number of rows with them."""
     shown = [f"{one['label']!r} ({one['n_rows']:,})" for one in evaluation["unseen_labels"][:_MAX_LINES]]
     more = evaluation["n_unseen_labels"] - len(shown)
     others = f" and {more} more" if more else ""

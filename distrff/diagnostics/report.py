@@ -199,6 +199,7 @@ def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
         shown["alpha"] = _numbers(report["alpha"])
     if report.get("cv_score") is not None:
         shown[report["criterion"]] = number_text(report["cv_score"])
+    # The one that the solver bounds by tol.
     for name in ("duality_gap", "relative_gradient", "relative_residual"):
         if report.get(name) is not None:
             shown[name.replace("_", " ")] = number_text(report[name])
@@ -342,6 +343,7 @@ def _plan(report: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
         ("peak memory of a worker, above idle", "bytes", *peaks),
         ("passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]),
     ):
+        # Nobody asked for a plan, so no seconds were predicted; the other costs are always counted.
         if planned is not None:
             ratio = f"{number_text(measured / planned)} ×" if measured is not None and planned > 0 else "–"
             rows.append([name, quantity_text(planned, unit), quantity_text(measured, unit), ratio])
@@ -387,6 +389,7 @@ def judge_fit(estimator: Any) -> None:
     evaluation = evaluate(estimator)
     report = estimator.report_.to_dict()
     of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
+    # Details are kept once, in the evaluation.
     quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
     report |= {"quality": quality, "evaluation": evaluation.to_dict()}
     if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels

@@ -178,10 +178,8 @@ def _covers(node: Node, other: Node) -> bool:
 
 
 def _largest(nodes: Iterable[Node], n_segments: int) -> tuple[Node, ...]:
-    """The largest of some nodes, which do not overlap, by their segments.
-
-    Names of files are believed no more than what is in them: the tree of the pass must have the node.
-    """
+    """The largest of some nodes, which do not overlap, by their segments."""
+    # Names of files are believed no more than what is in them: the tree of the pass must have the node.
     largest: list[Node] = []
     for level, index in sorted(nodes, reverse=True):
         is_of_pass = level <= n_levels(n_segments) and index << level < n_segments

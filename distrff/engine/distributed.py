@@ -136,6 +136,7 @@ class ClusterExecution(Workers):
         threads = self.workers.running_threads()  # first, so that earlier losses do not count for this pass
         pending = Pending(self.workers, self._futures)
         in_client = size * len(pass_.segments) <= _SMALL_BYTES
+        # Where all partials are small, fetching and adding them here is faster than a task for each merge.
         partials = _Partials(pass_, pending, self.n_threads, in_client=in_client)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
@@ -172,10 +173,8 @@ class ClusterExecution(Workers):
             return partials.total()
 
     def _rows_for(self, worker: str, index: int, pass_: Pass, threads: Mapping[str, int]) -> tuple[Any, str]:
-        """Rows of a segment as an argument for its task, and the worker that it is for.
-
-        A cached segment is a value that the task depends on, and follows.
-        """
+        """Rows of a segment as an argument for its task, and the worker that it is for."""
+        # A cached segment is a value that the task depends on, and follows.
         cache, segments = pass_.cache, pass_.segments
         value: Future | None = None if cache is None else cache.value(index)
         if cache is not None and value is None:
@@ -225,12 +224,10 @@ class ClusterExecution(Workers):
         return future
 
     def _places_of(self, costs: Sequence[float]) -> Sequence[list[str] | None]:
-        """Workers for several calls, each placed where least is to do, the dearest first.
-
-        The scheduler by itself runs all of them where their arguments are. One of two workers then reduced
-        the five folds of D = 2048 alone. Dealt out in turn, one worker had two folds and half of what is
-        cheap, and was idle for .5 of the 1.7 s that the other took.
-        """
+        """Workers for several calls, each placed where least is to do, the dearest first."""
+        # The scheduler by itself runs all of them where their arguments are. One of two workers then reduced
+        # the five folds of D = 2048 alone. Dealt out in turn, one worker had two folds and half of what is
+        # cheap, and was idle for .5 of the 1.7 s that the other took.
         workers = _free_places(self.workers.recent_threads(), Counter(), 1)
         workers = [worker for worker in workers if worker != ANY_WORKER]
         places: list[list[str] | None] = [None] * len(costs)
@@ -599,11 +596,9 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 
 
 def _free_places(threads: Mapping[str, int], busy: Counter[str], per_thread: int) -> list[str]:
-    """A worker's address for each task that it could take, the least busy workers first.
-
-    `threads` are those of the workers that take tasks now. If all are gone, one task waits for the next
-    worker to join.
-    """
+    """A worker's address for each task that it could take, the least busy workers first."""
+    # `threads` are those of the workers that take tasks now. If all are gone, one task waits for the next
+    # worker to join.
     places = [
         (position, worker)
         for worker, n_threads in threads.items()

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from statistics import median
 from time import monotonic
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,15 +24,6 @@ logger = logging.getLogger(__name__)
 QUIET_SECONDS = 2.0
 REDRAW_SECONDS = 0.2
 _LOG_SECONDS = 10.0
-
-
-class RowCount(Protocol):
-    """Counts the rows of a pass."""
-
-    n: int
-
-    def update(self, n: int) -> Any:
-        """Count more rows."""
 
 
 def _is_notebook(stream: Any) -> bool:
@@ -63,7 +54,7 @@ class FitLine:
     """One line on standard error that is drawn again and again; nothing in the first two seconds of a fit.
 
     Where standard error is no terminal or notebook, nothing is drawn; the texts between passes go to the
-    `lines_echoed`, if there are any. As a `RowCount` it follows one pass after another.
+    `lines_echoed`, if there are any. It follows one pass after another, and counts their rows.
     """
 
     def __init__(self) -> None:
@@ -269,6 +260,7 @@ def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUME
     foresee another 85.
     """
     n, best = len(errors), math.inf
+    # NaN, of numbers that overflowed, is no progress.
     falling = [best := min(best, e if e == e else math.inf) for e in errors]
     if n and best <= tol:
         return n
@@ -310,18 +302,16 @@ class Observer:
 
     def _begin(self) -> None:
         self._n_passes_told = 0
-        self._ended = time.perf_counter()  # the last light sweep, or what came before the first
-        # Of the present solver: the error after each of its sweeps, and what it measures.
-        self._errors: list[float] = []
-        self._measure = ""
-        self._max_sweeps, self._presumed, self._stage, self._n_after = sys.maxsize, PRESUMED_SWEEPS, "", 0
         # Of all solvers: seconds of the last sweeps, and the sweeps of those that have ended.
         self._seconds: list[float] = []
         self._of_solvers: list[int] = []
+        # Of the present solver: the error after each of its sweeps.
+        self._errors: list[float] = []
         # The number of all passes, where it is certain.
         self.n_passes: int | None = None
         # The frozen model of coefficients and intercepts in the targets' own units, once the map is known.
         self.model_of: Callable[..., Any] | None = None
+        self.begin_solver(sys.maxsize)
 
     def begin_again(self) -> None:
         """Forget the passes so far, which the fit makes again; callbacks hear of each of them once."""
@@ -338,23 +328,19 @@ class Observer:
         """Forget the errors so far, as another solver begins; `n_after` more will follow it."""
         if self._errors:
             self._of_solvers.append(len(self._errors))
-        self._errors, self._measure = [], ""
+        self._errors, self._measure = [], ""  # of one measure: errors of two have no common trend
         # In a search the solver before is a better guide than a presumption for any.
         self._presumed = self._of_solvers[-1] + 1 if self._of_solvers else presumed
-        self._max_sweeps = max_sweeps
-        self._stage, self._n_after = stage, n_after
-        self._ended = time.perf_counter()
+        self._max_sweeps, self._stage, self._n_after = max_sweeps, stage, n_after
+        self._ended = time.perf_counter()  # the last light sweep, or what came before the first
 
     def passes(self, sweeps: Sequence[tuple[str, float]]) -> None:
         """Tell of the passes that have ended since the last call, and show no error."""
-        for number in range(self._n_passes_told, len(sweeps)):
-            label, seconds = sweeps[number]
-            self._notify(
-                SweepProgress(
-                    sweep=number + 1, n_expected=self.n_passes, label=label, seconds_a_sweep=seconds
-                )
-            )
+        new = enumerate(sweeps[self._n_passes_told :], self._n_passes_told + 1)
         self._n_passes_told = len(sweeps)
+        for number, (label, seconds) in new:
+            told = SweepProgress(sweep=number, n_expected=self.n_passes, label=label, seconds_a_sweep=seconds)
+            self._notify(told)
 
     def light_sweep(
         self,
@@ -375,7 +361,7 @@ class Observer:
         n_new = sweep - len(self._errors)
         if n_new <= 0:
             return
-        if measure != self._measure:  # errors of two measures have no common trend
+        if measure != self._measure:
             self._errors, self._measure = [math.inf] * len(self._errors), measure
         self._errors += [error] * n_new
         now = time.perf_counter()
@@ -385,7 +371,7 @@ class Observer:
         n_before, usual, model_of = sum(self._of_solvers), median(self._seconds), self.model_of
         here = self._expected(sweep, tol)
         n_expected = None
-        if here is not None:
+        if here is not None:  # solvers to come take as many sweeps as those so far, on average
             mean = (n_before + here) / (len(self._of_solvers) + 1)
             n_expected = n_before + here + round(self._n_after * mean)
         progress = SweepProgress(

@@ -5,22 +5,16 @@ from __future__ import annotations
 import logging
 import math
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from multiprocessing import parent_process
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dask
-from dask.base import unpack_collections
-from dask.system import CPU_COUNT
 from distributed import default_client
-from distributed.system import MEMORY_LIMIT
 
-from distrff.engine.checkpoint import Checkpoint, Replay, write_finished
-from distrff.engine.progress import Observer, RowCount
+from distrff.engine.checkpoint import Checkpoint, Replay
+from distrff.engine.progress import FitLine, Observer
 from distrff.engine.reduction import (
     Arrays,
     Reduction,
@@ -33,24 +27,17 @@ from distrff.engine.tasks import (
     CacheForm,
     Costs,
     Level,
+    LocalExecution,
     Lost,
     Partial,
     Pass,
     SegmentCache,
     Workers,
     WorkRecord,
-    delayed_task,
-    in_dask_task,
     in_worker,
-    keep_rows,
-    merge_partials,
-    reduce_rows,
     rows_in,
-    stored_sums,
 )
 from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
-from distrff.utils.process import cancel, libraries
-from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
@@ -61,120 +48,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MAX_LOSSES = 5  # in succession, without a value in between
-
-
-_SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
-_HERE = ""  # the address of this process among workers
-_IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
-
-
-class LocalExecution(Workers):
-    """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
-
-    Handles on results are the results themselves. In this process functions are called directly: a single
-    call in this thread, several in threads of its own. The pool and the callbacks of dask's configuration are
-    not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
-    """
-
-    def __init__(self, scheduler: str | None) -> None:
-        n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
-        super().__init__(
-            n_workers=1,
-            threads_per_worker=n_threads,
-            memory_limit=int(MEMORY_LIMIT),
-            in_client=True,
-            is_nested=in_dask_task() or parent_process() is not None,
-            hold_values=scheduler in _IN_THREADS,
-        )
-        self._scheduler, self.n_threads = scheduler, n_threads
-        self._fit = uuid.uuid4().hex
-
-    def reduce(self, pass_: Pass) -> Partial:
-        """Sum all segments."""
-        of_pass, sums = uuid.uuid4().hex, pass_.sums
-        left = pass_.begin(partial(merge_partials, pass_.reduction, sums), stored_sums(sums))
-        try:
-            with pass_.written_on_failure(self.write_finished):
-                for start in range(0, len(left), self.n_threads):
-                    batch = left[start : start + self.n_threads]
-                    rows = self._rows_of(pass_, batch, of_pass)
-                    calls = [(pass_.reduction, rows[i], pass_.sent, self._fit, of_pass) for i in batch]
-                    partials = self.submit_all(reduce_rows, calls, group=pass_.group)
-                    for i, summed in zip(batch, partials, strict=True):
-                        pass_.merge(i, summed)
-                        pass_.done(i)
-                    del partials, summed  # or they would be alive beside those of the next round
-        except BaseException:
-            cancel(of_pass)
-            raise
-        return pass_.result()
-
-    def write_finished(self) -> None:
-        """Write the sums of a checkpoint that this process holds."""
-        write_finished()
-
-    def _rows_of(self, pass_: Pass, numbers: list[int], of_pass: str) -> dict[int, Any]:
-        """The rows of some segments by number: those that are kept, else the handles to read them."""
-        cache, segments = pass_.cache, pass_.segments
-        rows = {i: segments[i] for i in numbers}
-        if cache is None:
-            return rows
-        calls = {}
-        for i in numbers:
-            here = {_HERE: self.n_threads}
-            level = cache.level_with_room(_HERE, here, len(segments)) if cache.value(i) is None else None
-            if level is not None:
-                cache.put(i, _HERE, level, None)  # its room is taken, for the next of these
-                keeping = cache.levels[level].keeping
-                calls[i] = level, (keeping, segments[i], cache.arrays(), self._fit, of_pass)
-        values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
-        for (i, (level, _)), value in zip(calls.items(), values, strict=True):
-            cache.put(i, _HERE, level, value)
-        return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
-
-    def check_workers(self) -> None:
-        """Do nothing: tasks run here."""
-
-    def measure_idle(self, needed: Any) -> None:
-        """Leave it to the first task, which finds its rows in this process anyway."""
-
-    def measured(self) -> WorkRecord:
-        """Nothing beside the tasks' own records: the client's work is not that of a task."""
-        return WorkRecord()
-
-    def send(self, arrays: dict[str, Any]) -> Any:
-        return arrays
-
-    def submit(self, function: Callable[..., Any], *args: Any, group: str = "") -> Any:
-        return self.submit_all(function, [args], group=group)[0]
-
-    def submit_all(
-        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
-    ) -> list[Any]:
-        # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
-        # cores.
-        with libraries().limit(limits=1, user_api="blas"):
-            if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
-                tasks = [delayed_task(function, args, group) for args in calls]
-                return list(dask.compute(*tasks, scheduler=self._scheduler))
-            n_threads = min(self.n_threads, len(calls))
-            if n_threads <= 1:
-                return [function(*args) for args in calls]
-            return _in_threads(function, calls, n_threads)
-
-    def gather(self, handles: list[Any]) -> list[Any]:
-        return [compact(handle) for handle in handles]
-
-
-def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
-    """`function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
-    pool = ThreadPoolExecutor(n_threads, "distrff")
-    try:
-        return list(pool.map(lambda args: function(*args), calls))
-    finally:
-        # Threads cannot be interrupted: nobody waits for what they have begun.
-        pool.shutdown(wait=False, cancel_futures=True)
-
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
@@ -339,6 +212,7 @@ class Run:
                 value, record = total.value, total.record
             else:
                 submit = partial(self.execution.submit, getattr, total, group="merge")
+                # Only the record comes here: the value may be a Gram of gigabytes, which stays where it is.
                 record = self.execution.gather([submit("record")])[0]
                 value = submit("value")
             self.record = self.record.merge(record)
@@ -385,7 +259,7 @@ class Run:
         logger.info("%s: %.3g s", *self.sweeps[place])
         return total
 
-    def _counter(self, line: RowCount, label: str, n_rows: int, n_segments: int) -> Callable[[int], None]:
+    def _counter(self, line: FitLine, label: str, n_rows: int, n_segments: int) -> Callable[[int], None]:
         """A function that counts rows of a pass, for the line that a person sees and for the checkpoint."""
         checkpoint, began = self.checkpoint, time.monotonic()
 

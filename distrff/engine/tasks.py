@@ -8,25 +8,33 @@ import resource
 import socket
 import sys
 import time
+import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import parent_process
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, Self, TypeVar
 
 import dask
+from dask.base import unpack_collections
+from dask.system import CPU_COUNT
 from distributed import get_worker
+from distributed.system import MEMORY_LIMIT
 from threadpoolctl import threadpool_info
 
-from distrff.engine.checkpoint import DamagedPart, Node, PassSums
+from distrff.engine.checkpoint import DamagedPart, Node, PassSums, write_finished
 from distrff.engine.reduction import Arrays, Neighbour, OrderedMerge, Reduction, Rows, SharedArrays, joined
 from distrff.errors import ClusterError
 from distrff.utils.jit import COUNTS, prepare_process
-from distrff.utils.process import working_for
+from distrff.utils.process import cancel, libraries, working_for
 from distrff.utils.random import new_key
+from distrff.utils.serialize import compact
 
 logger = logging.getLogger(__name__)
 
@@ -377,6 +385,7 @@ class Pass:
         self._tree = OrderedMerge(len(self.segments), merge)
         for (level, index), summed in stored.items():
             self._tree.add(index, summed, level)
+        # A sum that could not be read leaves its segments among these.
         left = list(range(len(self.segments))) if self.sums is None else self.sums.segments_left(stored)
         self._count(rows_in(self.segments) - rows_in([self.segments[i] for i in left]))
         return left
@@ -454,3 +463,119 @@ def in_worker() -> bool:
     except ValueError:
         return False
     return True
+
+
+# Tasks in this process.
+
+_SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
+_HERE = ""  # the address of this process among workers
+_IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
+
+
+class LocalExecution(Workers):
+    """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
+
+    Handles on results are the results themselves. In this process functions are called directly: a single
+    call in this thread, several in threads of its own. The pool and the callbacks of dask's configuration are
+    not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
+    """
+
+    def __init__(self, scheduler: str | None) -> None:
+        n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
+        super().__init__(
+            n_workers=1,
+            threads_per_worker=n_threads,
+            memory_limit=int(MEMORY_LIMIT),
+            in_client=True,
+            is_nested=in_dask_task() or parent_process() is not None,
+            hold_values=scheduler in _IN_THREADS,
+        )
+        self._scheduler, self.n_threads = scheduler, n_threads
+        self._fit = uuid.uuid4().hex
+
+    def reduce(self, pass_: Pass) -> Partial:
+        """Sum all segments."""
+        of_pass, sums = uuid.uuid4().hex, pass_.sums
+        left = pass_.begin(partial(merge_partials, pass_.reduction, sums), stored_sums(sums))
+        try:
+            with pass_.written_on_failure(self.write_finished):
+                for start in range(0, len(left), self.n_threads):
+                    batch = left[start : start + self.n_threads]
+                    rows = self._rows_of(pass_, batch, of_pass)
+                    calls = [(pass_.reduction, rows[i], pass_.sent, self._fit, of_pass) for i in batch]
+                    partials = self.submit_all(reduce_rows, calls, group=pass_.group)
+                    for i, summed in zip(batch, partials, strict=True):
+                        pass_.merge(i, summed)
+                        pass_.done(i)
+                    del partials, summed  # or they would be alive beside those of the next round
+        except BaseException:
+            cancel(of_pass)
+            raise
+        return pass_.result()
+
+    def write_finished(self) -> None:
+        """Write the sums of a checkpoint that this process holds."""
+        write_finished()
+
+    def _rows_of(self, pass_: Pass, numbers: list[int], of_pass: str) -> dict[int, Any]:
+        """The rows of some segments by number: those that are kept, else the handles to read them."""
+        cache, segments = pass_.cache, pass_.segments
+        rows = {i: segments[i] for i in numbers}
+        if cache is None:
+            return rows
+        calls = {}
+        for i in numbers:
+            here = {_HERE: self.n_threads}
+            level = cache.level_with_room(_HERE, here, len(segments)) if cache.value(i) is None else None
+            if level is not None:
+                cache.put(i, _HERE, level, None)  # its room is taken, for the next of these
+                keeping = cache.levels[level].keeping
+                calls[i] = level, (keeping, segments[i], cache.arrays(), self._fit, of_pass)
+        # In one round, side by side, as the segments themselves.
+        values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
+        for (i, (level, _)), value in zip(calls.items(), values, strict=True):
+            cache.put(i, _HERE, level, value)
+        return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
+
+    def check_workers(self) -> None:
+        """Do nothing: tasks run here."""
+
+    def measure_idle(self, needed: Any) -> None:
+        """Leave it to the first task, which finds its rows in this process anyway."""
+
+    def measured(self) -> WorkRecord:
+        """Nothing beside the tasks' own records: the client's work is not that of a task."""
+        return WorkRecord()
+
+    def send(self, arrays: dict[str, Any]) -> Any:
+        return arrays
+
+    def submit(self, function: Callable[..., Any], *args: Any, group: str = "") -> Any:
+        return self.submit_all(function, [args], group=group)[0]
+
+    def submit_all(
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
+    ) -> list[Any]:
+        # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
+        # cores.
+        with libraries().limit(limits=1, user_api="blas"):
+            if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
+                tasks = [delayed_task(function, args, group) for args in calls]
+                return list(dask.compute(*tasks, scheduler=self._scheduler))
+            n_threads = min(self.n_threads, len(calls))
+            if n_threads <= 1:
+                return [function(*args) for args in calls]
+            return _in_threads(function, calls, n_threads)
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        return [compact(handle) for handle in handles]
+
+
+def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
+    """`function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
+    pool = ThreadPoolExecutor(n_threads, "distrff")
+    try:
+        return list(pool.map(lambda args: function(*args), calls))
+    finally:
+        # Threads cannot be interrupted: nobody waits for what they have begun.
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -48,11 +48,10 @@ from distrff.utils.text import listed
 
 @dataclass(eq=False, repr=False)
 class SolverParameters:
-    """Parameters of all estimators with a choice of solvers; see `KernelRidge`.
+    """Parameters of all estimators with a choice of solvers; see `KernelRidge`."""
 
-    As fields of dataclasses they are written once. The constructors take no part in this but to store them,
-    as scikit-learn's `clone` and `get_params` expect.
-    """
+    # As fields of dataclasses they are written once. The constructors do nothing but store them, as
+    # scikit-learn's `clone` and `get_params` expect.
 
     features: Any = None
     _: KW_ONLY
@@ -279,6 +278,7 @@ class KernelEstimator(BaseEstimator):
         quality = self._quality(result, model, fit)
         self.report_ = FitReport(fit_report(self, result, fit, quality))
         self.model_ = replace(model, report=self.report_.to_dict())
+        # Raised only now that the attributes are set: whoever catches Ctrl-C has the best model so far.
         if isinstance(result.interruption, FitStopped):
             return
         if result.interruption is not None:

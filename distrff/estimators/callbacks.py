@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 from distrff.diagnostics.evaluate import errors_of
@@ -14,6 +15,7 @@ from distrff.model.model import Model
 from distrff.utils.validation import check_count, is_finite
 
 
+@dataclass(eq=False, repr=False)
 class EarlyStopping:
     """Ends a fit once the score of held-out rows has not improved for some light sweeps.
 
@@ -64,20 +66,12 @@ class EarlyStopping:
     >>> drf.KernelSVC(C=100, callbacks=[stopping]).fit(rows)  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        X: Any,
-        y: Any = None,
-        *,
-        sample_weight: Any = None,
-        patience: int = 3,
-        min_delta: float = 1e-4,
-    ) -> None:
-        self.X = X
-        self.y = y
-        self.sample_weight = sample_weight
-        self.patience = patience
-        self.min_delta = min_delta
+    X: Any
+    y: Any = None
+    _: KW_ONLY
+    sample_weight: Any = None
+    patience: int = 3
+    min_delta: float = 1e-4
 
     def begin_fit(self) -> Self:
         """Forget the scores of an earlier fit, and check the parameters and rows."""
@@ -99,6 +93,7 @@ class EarlyStopping:
         if "_rows" not in self.__dict__:  # called outside of a fit
             self.begin_fit()
         model = progress.model
+        # Of a search by folds, or before the first step of a solver: there is no model of all rows.
         if model is None or progress.error is None:
             return False
         score = self._score(model)
@@ -122,10 +117,4 @@ class EarlyStopping:
         return errors_of(model, self._rows, run=self._run).scores()[model.measure]
 
     def __deepcopy__(self, memo: Any) -> Self:
-        return type(self)(
-            self.X,
-            self.y,
-            sample_weight=self.sample_weight,
-            patience=self.patience,
-            min_delta=self.min_delta,
-        )
+        return replace(self)  # shares the rows, which clones of estimators would copy

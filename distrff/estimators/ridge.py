@@ -130,6 +130,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 growth = before.with_rows(dataset, observer)
         finally:
             observer.close()
+        # Only now: a call that fails leaves sums and model as they were.
         self._forget(*_SOLVED, *self._not_pickled, "_unsolved", "feature_names_in_")
         self._growth, self.features_, self.seed_ = growth, growth.features, growth.problem.seed
         self.n_features_in_ = dataset.n_columns
@@ -152,6 +153,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
         assert self._growth is not None
         now = solvable(ridge_problem(self))
+        # These count at each call; all other parameters are those of the first one.
         changed = {name: getattr(now, name) for name in ("fit_intercept", "tol", "penalty")}
         problem = replace(self._growth.problem, **changed)
         try:
@@ -232,6 +234,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if model.posterior is not None:
             return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
+            # The sums were pickled, what their solution made of them was not.
             chosen = replace(self._growth.problem, penalty=Penalty(np.atleast_1d(self.alpha_)))
             again = self._growth.solved(chosen)
             assert again.grams is not None
@@ -261,6 +264,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     def _out_of_fold_models(self) -> FoldModels | None:
         sums = getattr(self, "_grams", None)
         if self._fold_models is None and sums is not None:
+            # At first use: a factor of D³ for each fold, where the search kept none.
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
 

@@ -233,6 +233,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             sample_weight,
             seed=resolve_seed(self.random_state),
             row_source=RowsInMemory(X, sample_weight),
+            # Text and booleans are labels; numbers of classes come as ±1, from the estimators.
             has_classes=y is not None and np.asarray(y).dtype.kind not in "fiu",
             column_names=None if names is None else tuple(names),
         )
@@ -260,6 +261,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         self.check_parameters()
         self.seed_, self.n_features_in_ = sample.seed, sample.X.shape[1]
+        # First all that the rows decide, then the draws: the seed alone gives the same map again.
         self.decide(sample)
         frozen = self.freeze(sample)
         self.specification_ = frozen.digested(frozen.derive()) if is_part else frozen.with_digest()
@@ -285,6 +287,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def trial(self, n_columns: int, most_components: int | None = None) -> Self:
         """A clone fitted to random rows, with so many components at most; automatic widths are 1."""
+        # Its sizes are those of any fit: a plan asks them before a row is read, for the time of a few rows.
         trial = clone(self)
         n_rows = trial._prepare_trial(n_columns, most_components)
         X = stream(0, "trial rows").lognormal(size=(n_rows, n_columns))  # positive: some maps need it
@@ -331,6 +334,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             raise InputError(
                 f"{type(self).__name__} takes no sparse rows with these parameters; {SPARSE_REMEDY}"
             )
+        # A frequency, a landmark or a grid takes all columns of a row at once.
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         dtype = self.output_dtype(X.dtype)
@@ -458,6 +462,7 @@ class KernelFeatureMap(FeatureMap):
         kernel, metric = self.kernel_, self.kernel_.metric
         if metric is None:
             return self._frozen(kernel, sample)
+        # Kernels of projected rows know nothing of the metric: one step before serves every kind of map.
         inner = self._frozen(kernel.without_metric(), projected_sample(sample, metric))
         return ProjectedMap(n_columns=sample.X.shape[1], inner=inner, arrays={"metric": np.asarray(metric)})
 

@@ -14,7 +14,6 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, RowsInMemory, RowSource, Sample, search_module
 from distrff.features.fitted import (
-    KEY_ROWS,
     Arrays,
     KernelMap,
     MapFromRows,
@@ -52,7 +51,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         chosen in `fit` as for `FourierFeatures`, but judged by a few grids, which also shrink the widths
         that "ard" learns.
     n_grids : int, default=100
-        Number P of grids, each of one entry in a row of Z.
+        P, the entries of a row of Z.
     n_bins : int, optional
         Hash the bins into that many columns, shared evenly by the grids, instead of finding the occupied
         ones: this takes no pass over the rows, and a known amount of memory. Two different bins of a grid of
@@ -136,6 +135,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         }
         grids = Grids.draw(kernel, int(self.n_grids), sample.X.shape[1], sample.seed)
         if self.n_bins is not None:
+            # Of the sample alone, to say how many collide: the columns themselves follow from the seed.
             bins = occupied_bins(grids, RowsInMemory(sample.X, sample.sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningMap(**common, n_bins=int(self.n_bins))
@@ -157,6 +157,8 @@ def _pairs(ends: np.ndarray) -> float:
 
 
 # The fitted map: grids, and the column of Z of each bin.
+
+KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ class _AnyBinningMap(KernelMap):
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
         if out is not None:
             raise InputError("features of random binning are sparse and cannot be written to an array")
+        # By rows, as CSR has them: the bins come grid by grid.
         columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
@@ -371,10 +374,9 @@ def _compile_keys() -> None:
 
 @compiled()
 def _keys(X, steps, offsets, first, second, farthest, keys):
-    """Write the keys, tile by tile of rows; tiles are transposed, for arithmetic on whole vectors.
-
-    Where a grid has no edge between the smallest and the largest number of a tile, all its rows share a bin.
-    """
+    """Write the keys, tile by tile of rows; tiles are transposed, for arithmetic on whole vectors."""
+    # Where a grid has no edge between the smallest and the largest number of a tile, all its rows share a
+    # bin.
     n_rows, n_columns = X.shape
     columns = np.empty((n_columns, _TILE), X.dtype)
     lows, highs = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
@@ -410,72 +412,87 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
                 )
 
 
-# The occupied bins of the rows so far: of each grid their keys, ascending, and the number of rows in each.
-
-_WAITING_ROWS = 2**16
-
-
-class BinCounts:
-    """The number of rows in each occupied bin of some grids.
-
-    Keys of rows wait until they are as many as the bins of a grid, and at least 2¹⁶, and are then sorted with
-    these: O(log n) sorts of each key. Open addressing in compiled loops took .3 to .8 µs a key, this .2 to .4
-    (for 100,000 and a million bins).
-    """
-
-    def __init__(self, found: list[tuple[np.ndarray, np.ndarray]]) -> None:
-        self._found, self._waiting = found, list[np.ndarray]()
-
-    @classmethod
-    def empty(cls, n_grids: int) -> BinCounts:
-        """The counts of no rows."""
-        return cls([(np.empty(0, np.uint64), np.empty(0, np.int64))] * n_grids)
-
-    def __reduce__(self) -> Any:
-        return BinCounts, (self.sorted(),)
-
-    def with_rows(self, keys: np.ndarray) -> BinCounts:
-        """Add rows, given by keys of shape (n_grids, r), and return these counts."""
-        self._waiting.append(keys)
-        n_bins = max(len(known) for known, _ in self._found)
-        if sum(part.shape[1] for part in self._waiting) >= max(_WAITING_ROWS, n_bins):
-            self._found, self._waiting = self.sorted(), []
-        return self
-
-    def merge(self, other: BinCounts) -> BinCounts:
-        """The counts of both; neither is changed."""
-        return BinCounts([_summed([a, b]) for a, b in zip(self.sorted(), other.sorted(), strict=True)])
-
-    def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Keys, ascending, and counts of each grid's occupied bins."""
-        if not self._waiting:
-            return self._found
-        keys = np.concatenate(self._waiting, axis=1)
-        counted = [np.unique(mine, return_counts=True) for mine in keys]
-        return [_summed([known, new]) for known, new in zip(self._found, counted, strict=True)]
-
-
-def _summed(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Keys in ascending order, each once, with the sum of its counts."""
-    keys, counts = map(np.concatenate, zip(*parts, strict=True))
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    first = np.flatnonzero(np.diff(keys, prepend=keys[:1] + np.uint64(1)))
-    return keys[first], np.add.reduceat(counts, first) if len(keys) else counts
-
-
-# The table in which rows find their bins, by open addressing.
+# Tables of occupied bins, by open addressing: the number of rows in each, and its column of Z.
+#
+# Counts of keys that are sorted in batches, thirty lines shorter, were rejected: on 200,000 to a million rows
+# and 32 grids they took .7 times as long with 155,000 bins a grid and 1.2 times with 45,000, but 3.5 to 4.5
+# times with some hundred, as wide kernels have them. Look-ups by the index of pandas took twice to six times
+# as long with 100,000 to a million bins, a binary search ten times.
 
 _MIN_SLOTS = 2**10
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
 
 
 @dataclass(frozen=True, eq=False)
+class BinCounts:
+    """The number of rows in each occupied bin of some grids; a table of keys and counts for each grid.
+
+    A slot with a count of 0 is empty. `used` counts the other slots, at most half of the table.
+    """
+
+    keys: list[np.ndarray]
+    counts: list[np.ndarray]
+    used: np.ndarray
+
+    @classmethod
+    def empty(cls, n_grids: int) -> BinCounts:
+        """The counts of no rows."""
+        slots = [np.zeros(_MIN_SLOTS, np.int64) for _ in range(n_grids)]
+        return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
+
+    def __reduce__(self) -> Any:
+        """Pickle only the occupied slots: most are empty."""
+        found = [(keys[n > 0], n[n > 0]) for keys, n in zip(self.keys, self.counts, strict=True)]
+        return _tables_of, (found,)
+
+    def with_rows(self, keys: np.ndarray) -> BinCounts:
+        """Add rows, given by keys of shape (n_grids, r), and return these counts."""
+        for g, mine in enumerate(keys):
+            self._take(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
+        return self
+
+    def merge(self, other: BinCounts) -> BinCounts:
+        """The counts of both; neither is changed."""
+        both = BinCounts.empty(len(self.used))
+        for g, n in enumerate((self.used + other.used).tolist()):
+            both._take(g, self.keys[g], self.counts[g], n)
+            both._take(g, other.keys[g], other.counts[g], int(other.used[g]))
+        return both
+
+    def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Keys, ascending, and counts of each grid's occupied bins."""
+        found = []
+        for keys, counts in zip(self.keys, self.counts, strict=True):
+            slots = np.flatnonzero(counts)
+            slots = slots[np.argsort(keys[slots])]
+            found.append((keys[slots], counts[slots]))
+        return found
+
+    def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
+        """Add bins of one grid after making room for n new ones; a bin of 0 rows is skipped."""
+        _compile_tables()
+        n_bins = int(self.used[g]) + n
+        if 2 * n_bins > len(self.keys[g]):
+            n_slots = _slots_of(2 * n_bins)
+            larger = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.int64)
+            _add(self.keys[g], self.counts[g], *larger)
+            self.keys[g], self.counts[g] = larger
+        self.used[g] += _add(keys, counts, self.keys[g], self.counts[g])
+
+
+def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
+    """The counts of occupied bins, given grid by grid."""
+    tables = BinCounts.empty(len(found))
+    for g, (keys, counts) in enumerate(found):
+        tables._take(g, keys, counts, len(keys))
+    return tables
+
+
+@dataclass(frozen=True, eq=False)
 class BinIds:
     """The column of Z of each occupied bin, from `keys` of all grids in a row and the `ends` of the grids.
 
-    24 to 48 bytes a bin; a look-up takes one or two fetches from memory. With 100,000 to a million bins the
-    index of pandas took twice to six times as long, and a binary search ten times.
+    24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
 
     keys: np.ndarray
@@ -490,10 +507,8 @@ class BinIds:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first slot of each grid, and the keys and ids of all slots.
-
-        They are made when first needed: a process that only sends the map never needs them.
-        """
+        """The first slot of each grid, and the keys and ids of all slots."""
+        # They are made when first needed: a process that only sends the map never needs them.
         _compile_tables()
         starts = np.concatenate([[0], self.ends[:-1]]).tolist()
         slots = [
@@ -519,9 +534,28 @@ def _slots_of(n: int) -> int:
 
 @compiles_once
 def _compile_tables() -> None:
-    keys, ids = np.zeros(2, np.uint64), np.full(2, -1, np.int32)
+    keys, counts, ids = np.zeros(2, np.uint64), np.zeros(2, np.int64), np.full(2, -1, np.int32)
+    _add(keys[:1], np.broadcast_to(counts[:1], 1), keys, counts)
+    _add(keys[:1], counts[:1], keys, counts)
     _number(keys[:1], 0, keys, ids)
     _find(keys[:1].reshape(1, 1), np.array([0, 2]), keys, ids, ids[:1].reshape(1, 1))
+
+
+@compiled()
+def _add(keys, counts, table, totals):
+    """Add bins to the table, and return how many slots are newly taken."""
+    mask, taken = table.size - 1, 0
+    for i in range(keys.size):
+        if counts[i] == 0:
+            continue
+        slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
+        while totals[slot] != 0 and table[slot] != keys[i]:
+            slot = (slot + 1) & mask
+        if totals[slot] == 0:
+            table[slot] = keys[i]
+            taken += 1
+        totals[slot] += counts[i]
+    return taken
 
 
 @compiled()
@@ -600,6 +634,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):
         first, n_bins = len(found), sum(len(keys) for keys, _ in found)
+        # A grid's bins are counted by its pass alone; those of the first foretell the others', drawn alike.
         n = 1 if not found else max(1, min(_MAX_GRIDS_PER_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")

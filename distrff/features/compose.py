@@ -125,6 +125,7 @@ class ConcatenatedMap(FittedMap):
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if not self.has_basis:
             return super().basis_coef(coef, dtype)
+        # The roots of the weights multiply few vectors here, and not all rows.
         own = np.split(coef, np.cumsum([part.n_features for part in self.parts])[:-1])
         exact = np.dtype(np.float64)
         parts = zip(self.prepared, own, strict=True)
@@ -224,6 +225,7 @@ class ConcatenatedFeatures(FeatureMap):
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
+            # By position: with one seed two equal maps would draw the same frequencies, and add nothing.
             own_seed = child_seed(sample.seed, "map", i) if own is None else resolve_seed(own)
             self.maps_.append(clone(map_).fit_sample(replace(sample, seed=own_seed), is_part=True))
         return ConcatenatedMap(
@@ -250,6 +252,7 @@ class ConcatenatedFeatures(FeatureMap):
         if not inner:
             return self
         maps = list(self.maps)
+        # A map that replaces another comes before the parameters that are set in it.
         for name in sorted(inner, key=lambda name: name.count("__")):  # maps before their parameters
             _, index, *rest = name.split("__", 2)
             if not index.isdigit() or int(index) >= len(maps):

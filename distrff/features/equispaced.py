@@ -401,20 +401,15 @@ class EquispacedFourierFeatures(KernelFeatureMap):
             if "note" not in search:
                 self.length_scale_search_ = search
                 return found
-        automatic_length_scale = search_module("widths").automatic_length_scale
-        if not kernel.is_ard:
-            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._small_ridge)
-            return found
-        # Widths in proportion to the columns' deviations.
-        deviation = sample.X.std(axis=0)
-        deviation = np.where(deviation > 0, deviation, 1.0)
-        one = kernel.set_params(length_scale="auto")
-        found, search = automatic_length_scale(
-            one, replace(sample, X=sample.X / deviation), self._small_ridge
-        )
-        widths = tuple(float(f"{w:.4g}") for w in search["length_scale"] * deviation)
-        self.length_scale_search_ = search | {"length_scale": widths, "column_scale": deviation.tolist()}
-        return kernel.with_widths(widths)
+        widths = search_module("widths")
+        if kernel.is_ard:
+            deviation = sample.X.std(axis=0)
+            scale = np.where(deviation > 0, deviation, 1.0)
+            found, search = widths.proportional_length_scales(kernel, scale, sample, self._small_ridge)
+        else:
+            found, search = widths.automatic_length_scale(kernel, sample, self._small_ridge)
+        self.length_scale_search_ = search
+        return found
 
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         ridge = search_module("ridge")

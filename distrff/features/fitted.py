@@ -405,6 +405,7 @@ def arrays_digest(arrays: Arrays) -> str:
     for name in sorted(arrays):
         mantissa, exponent = np.frexp(np.asarray(arrays[name], dtype=np.float64))
         digest.update(f"{name}{mantissa.shape}".encode())
+        # Rounded, not cut: a number just below a step and one just above it are then the same.
         digest.update(np.rint(mantissa * 2**20).astype("<i4").tobytes())
         digest.update(exponent.astype("<i2").tobytes())
     return digest.hexdigest()[:32]
@@ -455,6 +456,7 @@ class _ReadyMaps:
             self._add((map_, True), arrays)
 
     def _add(self, key: tuple[FittedMap, bool], arrays: Arrays) -> None:
+        # Prepared under the lock as well: threads that begin at once would each make a copy.
         self._maps[key] = key[0].ready(arrays)
         while len(self._maps) > 1 and (len(self._maps) > _MAX_MAPS or self._n_bytes > _MAX_BYTES):
             self._maps.popitem(last=False)

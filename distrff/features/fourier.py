@@ -62,6 +62,7 @@ def draw_frequencies(
         require_spherical(kernel, sampling)
         draw = _orthogonal_frequencies
     components = kernel.components()
+    # Fixed shares in place of a draw: how many frequencies a component has then adds no variance.
     order = component_order([share for share, _ in components], n_frequencies)
     W = np.empty((n_columns, n_frequencies))
     for index, (_, component) in enumerate(components):
@@ -284,6 +285,7 @@ class FourierMap(KernelMap):
         components = self.kernel.components()
         order = component_order([share for share, _ in components], self.n_frequencies)
         counts = np.bincount(order, minlength=len(components)).tolist()
+        # Stored models of one component have names without a prefix.
         prefixes = [""] if len(components) == 1 else [f"{i}_" for i in range(len(components))]
         kernels = [component for _, component in components]
         return list(zip(prefixes, kernels, counts, strict=True)), order
@@ -324,6 +326,7 @@ class FourierMap(KernelMap):
         n, m = X.shape[0], self.n_frequencies
         dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
         Z = np.empty((n, self.n_features), dtype) if out is None else out
+        # Structured products make all frequencies of a strip at once.
         product = projection if isinstance(projection, DenseProduct) else None
         columns = min(m, _STRIP_COLUMNS) if product and X.dtype == np.float32 and not issparse(X) else m
         rows = max(_STRIP_ROWS, _STRIP_BYTES // (columns * X.dtype.itemsize) // _STRIP_ROWS * _STRIP_ROWS)

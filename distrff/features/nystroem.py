@@ -257,6 +257,7 @@ class NystroemFeatures(KernelFeatureMap):
                 f"weight; the map has {len(chosen)} features",
                 DataWarning,
             )
+        # In the order of the pivots leading columns are the map of fewer landmarks, for the learning curve.
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
         return NystroemMap(
             n_columns=d,
@@ -318,6 +319,7 @@ class LowestKeys:
         return self._lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
     def _lowest(self, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray) -> Lowest:
+        # Two rows with one key would be in the order of their arrival: the number decides, on any cuts.
         order = np.lexsort((numbers, keys))[: self.n_landmarks]
         return Lowest(keys[order], numbers[order], X[order])
 
@@ -389,6 +391,7 @@ def chosen_landmarks(
     if landmarks == "uniform":
         return _lowest_rows(row_source, LowestKeys(n_landmarks, n_columns, uniform_seed))
     n_pilot = max(1, min(n_landmarks, PILOT_ROWS, _PILOT_NUMBERS // n_columns))
+    # The scores of all rows need landmarks themselves, which are drawn alike first.
     pilot = _lowest_rows(row_source, LowestKeys(n_pilot, n_columns, uniform_seed))
     reduction = LowestLeverageKeys(
         n_landmarks, n_columns, child_seed(seed, "leverage"), kernel, pilot, _penalty(kernel, pilot)

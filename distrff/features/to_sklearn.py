@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,19 +48,12 @@ def sklearn_map(specification: FittedMap, arrays: Arrays) -> Any:
         return _after_metric(specification, arrays)
     if isinstance(specification, LinearMap):
         return None
-    ready: Any = specification.build(arrays)
-    if isinstance(specification, TransformerMap):
-        # One that was made again from its arrays lacks the parameters that its fit alone takes.
-        is_whole = specification.transformer is not None
-        return ready.prepared if is_whole else FrozenEstimator(ready.prepared)
-    if isinstance(specification, FourierMap):
-        return _sampler(ready)
-    if isinstance(specification, NystroemMap):
-        return _nystroem(ready)
-    raise InputError(
-        f"scikit-learn has no transformer for {specification.kind} features; "
-        f"maps that have one are {_HAVE_ONE}"
-    )
+    if type(specification) not in _SINGLE:
+        raise InputError(
+            f"scikit-learn has no transformer for {specification.kind} features; "
+            f"maps that have one are {_HAVE_ONE}"
+        )
+    return _SINGLE[type(specification)](specification.build(arrays))
 
 
 def _after_metric(specification: ProjectedMap, arrays: Arrays) -> Pipeline:
@@ -118,6 +111,14 @@ def _nystroem(ready: NystroemMap) -> Any:
     return _times(factor, map_)
 
 
+def _transformer(ready: TransformerMap) -> Any:
+    # One that was made again from its arrays lacks the parameters that its fit alone takes.
+    return ready.prepared if ready.transformer is not None else FrozenEstimator(ready.prepared)
+
+
+_SINGLE: dict[type, Any] = {FourierMap: _sampler, NystroemMap: _nystroem, TransformerMap: _transformer}
+
+
 def _without_factor(kernel: Kernel) -> tuple[Kernel, float]:
     """The kernel k of a·k, and the factor √a of its features."""
     if isinstance(kernel, Scaled):
@@ -136,22 +137,21 @@ def _kernel_options(kernel: Kernel) -> dict[str, Any]:
     return {"kernel": _gp_kernel(kernel)}
 
 
+_GP_KERNELS: dict[type, Callable[[Any], Any]] = {
+    Sum: lambda k: _gp_kernel(k.k1) + _gp_kernel(k.k2),
+    Product: lambda k: _gp_kernel(k.k1) * _gp_kernel(k.k2),
+    Scaled: lambda k: gp.ConstantKernel(k.a) * _gp_kernel(k.k),
+    Polynomial: lambda k: gp.DotProduct(float(np.sqrt(k.bias))) ** k.degree,
+    Gaussian: lambda k: gp.RBF(k.length_scale),
+    Matern: lambda k: gp.Matern(k.length_scale, nu=k.nu),
+    Exponential: lambda k: gp.Matern(k.length_scale, nu=0.5),
+}
+
+
 def _gp_kernel(kernel: Kernel) -> Any:
-    if isinstance(kernel, Sum):
-        return _gp_kernel(kernel.k1) + _gp_kernel(kernel.k2)
-    if isinstance(kernel, Product):
-        return _gp_kernel(kernel.k1) * _gp_kernel(kernel.k2)
-    if isinstance(kernel, Scaled):
-        return gp.ConstantKernel(kernel.a) * _gp_kernel(kernel.k)
-    if isinstance(kernel, Polynomial):
-        return gp.DotProduct(float(np.sqrt(kernel.bias))) ** kernel.degree
-    if isinstance(kernel, Gaussian):
-        return gp.RBF(kernel.length_scale)
-    if isinstance(kernel, Matern):
-        return gp.Matern(kernel.length_scale, nu=kernel.nu)
-    if isinstance(kernel, Exponential):
-        return gp.Matern(kernel.length_scale, nu=0.5)
-    raise InputError(f"scikit-learn has no kernel for {kernel!r}; maps that it has are {_HAVE_ONE}")
+    if type(kernel) not in _GP_KERNELS:
+        raise InputError(f"scikit-learn has no kernel for {kernel!r}; maps that it has are {_HAVE_ONE}")
+    return _GP_KERNELS[type(kernel)](kernel)
 
 
 def _union(specification: ConcatenatedMap, arrays: Arrays) -> FeatureUnion:

@@ -152,6 +152,7 @@ class TransformerFeatures(FeatureMap):
         name = type(bare).__name__
         shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
+            # Nothing but pickle would store it; by its digest other processes know equal ones.
             return TransformerMap(**shape, fingerprint=_fingerprint(bare), transformer=bare)
         arrays = fitted_arrays(bare)
         return TransformerMap(
@@ -164,6 +165,7 @@ class TransformerFeatures(FeatureMap):
     def _fitted(self, sample: Sample) -> Any:
         if _is_fitted(self.transformer):
             return self.transformer
+        # A clone: what the user gave is a parameter, and stays as it is.
         transformer = clone(self.transformer)
         unseeded = [
             name for name, value in transformer.get_params().items() if _is_seed(name) and value is None

@@ -15,12 +15,12 @@ from distrff.errors import InputError
 from distrff.fitting.cost import (
     MAX_DIRECTIONS,
     PRESUMED_SWEEPS,
+    LightPasses,
     Plan,
     Size,
     client_peak_bytes,
     light_cuts,
     light_peak_bytes,
-    model_peak_bytes,
     planned,
 )
 from distrff.fitting.gram import (
@@ -245,6 +245,9 @@ class ConjugateGradientRidge:
             yield light_plan(size, size.n_factors, workers)
         yield light_plan(size, 0, workers)
         yield light_plan(size, 0, workers, max_folds=1)
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        return [light_cuts(plan.size)], PRESUMED_SWEEPS + plan.n_search_sweeps
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         problem, k = fit.problem, fit.targets.n_outputs
@@ -728,7 +731,14 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
 # What they cost.
 
 
-def light_plan(size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS) -> Plan:
+def light_plan(
+    size: Size,
+    n_factors: int,
+    workers: Workers,
+    max_folds: int = MAX_DIRECTIONS,
+    peak_of: Callable[[Size, int, int], int] = light_peak_bytes,
+) -> Plan:
+    """The plan of light passes; `peak_of` is that of one for some vectors."""
     s, threads = size, workers.threads_per_worker
     stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / stride if stride else 0.0
@@ -742,11 +752,7 @@ def light_plan(size: Size, n_factors: int, workers: Workers, max_folds: int = MA
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    peak_bytes = max(
-        light_peak_bytes(s, max_columns, threads),
-        _factor_peak_bytes(s, stride, n_factors, threads),
-        model_peak_bytes(s, threads),
-    )
+    peak_bytes = max(peak_of(s, max_columns, threads), _factor_peak_bytes(s, stride, n_factors, threads))
     return planned(
         "cg",
         s,

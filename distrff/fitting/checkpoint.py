@@ -12,8 +12,8 @@ from typing import Any
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import calling_modules, in_dask_task
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import FitContext
@@ -62,6 +62,7 @@ def with_checkpoint(
         "n_sweeps": plan.n_sweeps,
         "began": time.time(),
     }
+    # The seed of the first start wins: without random_state each call draws another one.
     found = store.begin(header)
     _check_seen(run, store)
     run.checkpoint = Checkpoint(store, every)
@@ -121,6 +122,8 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
 
 def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
     """The digest of rows in this process; of others that of a few, and the versions of their files."""
+    # Rows in memory take less time than a pass with features. Of stored ones it would be one more reading of
+    # all files, whose sizes and times tell as much.
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
     sampled = run.map(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint")
@@ -129,10 +132,8 @@ def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
 
 
 def same_rows(run: Run, first: Dataset, second: Dataset) -> bool:
-    """Whether two datasets have the same rows.
-
-    By their digest in memory, by the versions of their files and a few rows where they are stored.
-    """
+    """Whether two datasets have the same rows."""
+    # By what a checkpoint compares: digests in memory, else versions of files and a few rows.
     if first is second:
         return True
     shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (first, second)}
@@ -145,6 +146,7 @@ def _digest_of_rows(rows: Rows) -> str:
     digests = []
     for block in rows.tiles(_TILE_ROWS):
         X = [block.X.data, block.X.indices, block.X.indptr] if hasattr(block.X, "indptr") else [block.X]
+        # The bytes of an array of objects are addresses.
         y = block.y if block.y is None or block.y.dtype.kind != "O" else repr(block.y.tolist())
         digests.append(digest_of(*X, y, block.sample_weight))
     return digest_of(digests)

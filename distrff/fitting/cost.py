@@ -12,9 +12,7 @@ from distrff.engine.reduction import (
     LARGE_PARTIAL,
     Segmentation,
     gram_segmentation,
-    gram_stride,
     light_segmentation,
-    light_segmentation_of_features,
     margin_tile_rows,
     n_levels,
     sampled_tile_rows,
@@ -193,28 +191,6 @@ class Size:
     def light_flops(self) -> float:
         """Flops of one light sweep: its map and its thin products."""
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
-
-    @property
-    def kept_sweep_flops(self) -> float:
-        """Flops of a square product that take about as long as a light sweep of one problem an output.
-
-        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
-        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
-        """
-        return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
-
-    @property
-    def hessian_size(self) -> int:
-        """Columns of the rows [z | 1] that a Hessian sums."""
-        return self.n_features + 1
-
-    @property
-    def hessian_sweeps(self) -> float:
-        """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
-        D = self.n_features
-        sample = self.n_rows / gram_stride(self.n_rows, D)
-        each = sample * (self.hessian_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
-        return (self.n_rows * self.basis_flops + self.n_outputs * each) / self.kept_sweep_flops
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -511,9 +487,6 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 
 # With a Gram: of all rows, per fold, or of a sample.
 
-_KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
-MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
-
 
 def ready_bytes(threads: int, partial: float) -> float:
     """The bytes of small partials, one a thread, that wait while a ready segment is summed."""
@@ -535,12 +508,12 @@ def client_peak_bytes(size: Size) -> int:
     return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 
-# By conjugate gradients, in light passes.
+# Of light passes, which multiply features by a few vectors.
 
 PRESUMED_SWEEPS = 10
+PRESUMED_EPOCHS = 5
 MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
-_KEPT_BYTES = 33  # of a row's numbers beside X
-_ENTRY_BYTES = 12  # of a sparse number in float64
+MAX_BLOCK_VALUES = 15 * 2**10  # of margin losses at a time: 120 KiB; from 128 arrays are fresh memory
 
 
 def light_cuts(size: Size) -> Segmentation:
@@ -552,118 +525,41 @@ def light_cuts(size: Size) -> Segmentation:
     return replace(size.segmentation(), tile_rows=tile_rows)
 
 
-def margin_cuts(size: Size) -> Segmentation:
-    """The cuts of a light sweep of margin problems."""
-    if size.sparse_entries:
-        return sparse_segmentation(size.n_rows, size.sparse_entries)
-    tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
-    return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
-
-
-def light_peak_bytes(size: Size, k: int, threads: int) -> int:
+def light_peak_bytes(
+    size: Size,
+    k: int,
+    threads: int,
+    cuts: Segmentation | None = None,
+    n_block_tiles: int = 1,
+    kept_bytes: float = 0.0,
+) -> int:
     """The largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
 
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
-    and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
+    and the keys of some rows; the values and the rows of a block of tiles, those of a storage chunk, and its
     sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
-    Sums of hinge problems hold rows for their models, as they are stored.
+    `kept_bytes` are those of the rows that a sum holds.
     """
-    s, cuts = size, margin_cuts(size) if size.n_problems else light_cuts(size)
+    s, cuts = size, light_cuts(size) if cuts is None else cuts
     features = (
         4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
         if s.sparse_entries
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
-    n_tiles = MAX_BLOCK_TILES if s.n_problems else 1
-    block_rows = min(n_tiles * cuts.tile_rows, cuts.segment_rows)
+    block_rows = min(n_block_tiles * cuts.tile_rows, cuts.segment_rows)
     tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
     tile_bytes = s.row_bytes + 16 * s.column_entries
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
-    n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
-    sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
+    sums = 8 * s.n_features * (2 + 2 * k) + kept_bytes
     n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
     busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
     return int(busy + n_partials * sums + ready_bytes(threads, sums) + arrays + SLACK_BYTES)
 
 
-def _kept_row_bytes(size: Size) -> int:
-    return size.row_bytes + _KEPT_BYTES
+# What stays in memory between light passes.
 
-
-def model_peak_bytes(size: Size, threads: int) -> int:
-    """The largest resident set above idle in solving models, one a thread.
-
-    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
-    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
-    step's matrices.
-    """
-    s = size
-    n_rows = min(s.model_rows, s.n_rows)
-    if not n_rows:
-        return 0
-    if s.sparse_entries:
-        features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
-    else:
-        features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
-    tasks = min(threads, s.n_problems)
-    rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
-    return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
-
-
-# From the sums of equispaced features, by non-uniform FFTs.
-
-
-# Models of few rows for margin losses.
-
-MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
-_MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
-_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
-_GROWTH, _MIN_GROWN = 8, 2**14
-WIDENING = 4
-"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
-
-
-def can_model(n_features: int, sparse_entries: int) -> bool:
-    """Whether active-set models are worth their steps; with sparse features these are always cheap."""
-    return sparse_entries > 0 or n_features <= _MAX_FEATURES
-
-
-def rows_a_label(n_features: int, sparse_entries: int) -> int:
-    """How many rows of each label a sweep keeps for a model.
-
-    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
-    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
-    to 16,384.
-    """
-    if sparse_entries:
-        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
-    return max(_MIN_KEPT, n_features)
-
-
-def max_model_rows(n_features: int, sparse_entries: int) -> int:
-    """How many rows a model may grow to.
-
-    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
-    rest many rows may be on either side of the hinge, whatever the number of features.
-    """
-    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))
-
-
-# By epochs of SGD and their evaluations: no array of D × D, unless it is small.
-
-PRESUMED_EPOCHS = 5
-PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
-
-
-def epoch_cuts(size: Size) -> Segmentation:
-    """The cuts of an epoch: local steps over longer segments make more progress."""
-    if size.sparse_entries:
-        return sparse_segmentation(size.n_rows, size.sparse_entries)
-    return size.segmentation()
-
-
-# Dask writes values to disk from this share of a worker's memory on (distributed.worker.memory.target).
+# Where Dask begins to write values to disk (distributed.worker.memory.target).
 _KEPT_SHARE = 0.6
 # Of the machine's memory, where tasks run in the client: the rest is not the fit's alone.
 _SHARE_OF_MACHINE = 0.25
@@ -675,15 +571,22 @@ _KERNEL_VALUE = 3e-9
 _BYTE = 1e-10
 
 
-def with_kept(plan: Plan, requested: str | bool, workers: Workers) -> Plan:
-    """The plan with what stays on the workers between its light passes.
+LightPasses = tuple[list[Segmentation], int]
+"""The cuts of each kind of light pass, and how many passes there are in all."""
 
-    `requested` is "auto", which keeps features that there is room for if they take longer to make than to
-    read, but nothing in a nested fit; True for all features, or False for nothing.
+
+def with_kept(
+    plan: Plan, requested: str | bool, workers: Workers, cuts: list[Segmentation], n_passes: int
+) -> Plan:
+    """The plan with what stays on the workers between its light passes, of which there are `n_passes`.
+
+    `cuts` are those of each kind of pass. `requested` is "auto", which keeps features that there is room for
+    if they take longer to make than to read, but nothing in a nested fit; True for all features, or False for
+    nothing.
 
     Raises PlanRefused if all were wished for and there is no room for them.
     """
-    size, cuts = plan.size, _cuts_of_passes(plan)
+    size = plan.size
     if requested is False or not cuts:
         return plan
     if not workers.hold_values:
@@ -693,7 +596,11 @@ def with_kept(plan: Plan, requested: str | bool, workers: Workers) -> Plan:
                 "and fro with each task; use a cluster or threads, or keep_features='auto'"
             )
         return plan
-    room = _room(plan, workers)
+    share_of_memory = _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
+    # Of sparse rows each thread joins the pieces to a segment that is kept.
+    longest = max(one.segment_rows for one in cuts)
+    joining = float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
+    room = _room(plan, share_of_memory) - joining
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if requested is True:
         room = max(room, 0.0) if plan.memory_limit else float("inf")
@@ -704,7 +611,7 @@ def with_kept(plan: Plan, requested: str | bool, workers: Workers) -> Plan:
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if requested is True and n_features < size.n_rows:
         needed = sum(of_features * _rows_a_worker(size.n_rows, one, n_workers) for one in cuts)
-        raise PlanRefused(_refusal(plan, needed, _share(workers)))
+        raise PlanRefused(_refusal(plan, needed, share_of_memory))
     if requested == "auto" and not _pays(size):
         n_features = 0
     taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
@@ -713,17 +620,22 @@ def with_kept(plan: Plan, requested: str | bool, workers: Workers) -> Plan:
     )
     n_rows = min(n_rows, size.n_rows - n_features)
     kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
-    again, joining = _n_light_passes(plan) - len(cuts), _joining_bytes(plan) if kept_bytes else 0.0
+    again = n_passes - len(cuts)
     return replace(
         plan,
         kept_features=n_features,
         kept_rows=n_rows,
         kept_bytes=int(kept_bytes),
-        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes + joining),
+        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes + (joining if kept_bytes else 0.0)),
         flops=plan.flops - again * n_features * size.basis_flops,
         cosines=plan.cosines - again * float(n_features) * size.row_entries,
         bytes_read=plan.bytes_read - again * float(n_features + n_rows) * size.row_bytes,
     )
+
+
+def _room(plan: Plan, share: float) -> float:
+    """The bytes of a worker that the fit leaves of the share of its memory that may be filled."""
+    return share * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
 
 
 def _feature_bytes(size: Size) -> float:
@@ -731,41 +643,6 @@ def _feature_bytes(size: Size) -> float:
     if size.sparse_entries:
         return 4.0 * size.sparse_entries
     return float(size.n_features) * (8 if size.triangle_numbers else size.itemsize)
-
-
-def _cuts_of_passes(plan: Plan) -> list[Segmentation]:
-    """The cuts of the light passes; of SGD those of evaluations and those of epochs."""
-    size = plan.size
-    if plan.solver == "sgd":
-        return [margin_cuts(size), epoch_cuts(size)]
-    if plan.solver == "cg":
-        return [margin_cuts(size) if size.n_problems else light_cuts(size)]
-    has_passes = plan.solver == "gram" and size.n_light_sweeps and not size.dual_rows
-    return [margin_cuts(size)] if has_passes else []
-
-
-def _n_light_passes(plan: Plan) -> int:
-    if plan.solver == "sgd":
-        return PRESUMED_PASSES
-    if plan.solver == "cg":
-        return PRESUMED_SWEEPS + plan.n_search_sweeps
-    return plan.size.n_light_sweeps
-
-
-def _share(workers: Workers) -> float:
-    return _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
-
-
-def _room(plan: Plan, workers: Workers) -> float:
-    """The bytes of a worker that the fit leaves of the share of its memory that may be filled."""
-    return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES - _joining_bytes(plan)
-
-
-def _joining_bytes(plan: Plan) -> float:
-    """The bytes of the pieces of sparse rows that each thread joins to a segment that is kept."""
-    size = plan.size
-    longest = max(one.segment_rows for one in _cuts_of_passes(plan))
-    return float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
 
 
 def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:

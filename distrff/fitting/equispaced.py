@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, Workers
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
 from distrff.features.equispaced import (
     EquispacedFourierFeatures,
@@ -24,7 +24,7 @@ from distrff.features.equispaced import (
 )
 from distrff.features.fitted import FittedMap
 from distrff.features.search.line import Line, descend, halving
-from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
+from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
@@ -126,6 +126,11 @@ class FoldCuts:
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
+def _merged(first: dict[int, Any], second: dict[int, Any]) -> dict[int, Any]:
+    """The sums of both by number."""
+    return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzReduction(Reduction):
     """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
@@ -147,9 +152,7 @@ class ToeplitzReduction(Reduction):
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
     ) -> dict[int, ToeplitzSums]:
-        first, second = first or {}, second or {}
-        both = {number: first[number] + second[number] for number in first.keys() & second.keys()}
-        return first | second | both
+        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
@@ -238,9 +241,7 @@ class SignReduction(Reduction):
     def merge(
         self, first: dict[int, np.ndarray] | None, second: dict[int, np.ndarray] | None
     ) -> dict[int, np.ndarray]:
-        first, second = first or {}, second or {}
-        both = {group: first[group] + second[group] for group in first.keys() & second.keys()}
-        return first | second | both
+        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
@@ -451,6 +452,9 @@ class ToeplitzRidge:
             if call_rows <= _MIN_CALL_ROWS:
                 return
             call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        return [], 0
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("sums")
@@ -736,7 +740,8 @@ _STRIDE = 3  # of the grid of alphas, for a first look
 Lines = Sequence[
     tuple[Sequence[int], tuple[int, ...]]
 ]  # columns whose widths move together, and by what steps
-_MARGIN, _CLOSE = 1.1, 1.01  # errors over the least of a smoothness that goes on, and that all folds judge
+_MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
+_FINALISTS, _CLOSE = 3, 1.01  # kernels that all folds judge: the best few, if they are nearly the best
 
 
 @dataclass(frozen=True, eq=False)
@@ -860,8 +865,13 @@ class Choice:
     tried: dict[float, list[Tried]] = field(default_factory=dict)  # by smoothness, the best first
     steps: int = 0  # of conjugate gradients, over all folds
 
-    def best(self) -> list[Tried]:
-        """The best kernel of each smoothness that is not far behind, the best first."""
+    @property
+    def ranked(self) -> list[Tried]:
+        """All that was tried, the best first."""
+        return sorted((one for some in self.tried.values() for one in some), key=error_of)
+
+    def by_one_fold(self) -> None:
+        """Walk down from the pilot's kernel of each smoothness, as long as that is not far behind."""
         features, columns = self.sums.features, self.sums.lattice.columns
         kernel = features.chosen_kernel
         each = [(j,) for j in columns] if kernel.is_ard and len(columns) > 1 else []
@@ -890,16 +900,15 @@ class Choice:
             ]
 
         smoothness = _SMOOTHNESS if kernel.has_undecided_smoothness else (0.0,)
-        ranked = halving(smoothness, judged, len(stages), close)
-        if not ranked and self.grid.tol is not None:
+        if not halving(smoothness, judged, len(stages), close) and self.grid.tol is not None:
             # The whole lattice is the best there is; the report says what it leaves of the kernel.
             self.grid = replace(self.grid, tol=None)
-            return self.best()
-        return [self.tried[nu][0] for nu in ranked]
+            self.by_one_fold()
 
-    def by_folds(self, ranked: Sequence[Tried]) -> tuple[Setting, AlphaSearch]:
-        """The kernel and alpha of least error over all folds, and how alpha was found."""
-        close = [one for one in ranked if one.error <= _CLOSE * ranked[0].error]
+    def by_all_folds(self) -> tuple[Setting, AlphaSearch]:
+        """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
+        few = self.ranked[:_FINALISTS]
+        close = [one for one in few if one.error <= _CLOSE * few[0].error]
         lines = [(one, *self._alphas(one)) for one in close]
         best, line, by_fold = min(lines, key=lambda found: found[1].error)
         places = sorted(by_fold, reverse=True)  # alphas ascending
@@ -944,7 +953,6 @@ class Choice:
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
-        every = sorted((one for some in self.tried.values() for one in some), key=error_of)
         return {
             "rule": "held-out error of one fold, of the best few settings that of all folds; from the sums",
             "pilot": self.sums.features.length_scale_search_,
@@ -954,11 +962,11 @@ class Choice:
                     "alpha": float(self.grid.alphas[one.place]),
                     "error": one.error,
                 }
-                for one in every
+                for one in self.ranked
                 if one.errors
             ],
-            "left_out": [repr(one.kernel) for one in every if not one.errors],
-            "steps": self.steps + sum(one.steps for one in every),
+            "left_out": [repr(one.kernel) for one in self.ranked if not one.errors],
+            "steps": self.steps + sum(one.steps for one in self.ranked),
         }
 
 
@@ -1013,11 +1021,11 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
         unit = np.square(targets.scale)
         choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
-        ranked = choice.best()
+        choice.by_one_fold()
         if given is None:
-            setting, search = choice.by_folds(ranked)
+            setting, search = choice.by_all_folds()
         else:
-            setting = ranked[0].setting or setting
+            setting = choice.ranked[0].setting or setting
         if features.chooses:
             report = choice.report()
     run.begin_phase("model")

@@ -17,7 +17,7 @@ from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
-from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
+from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
 from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
@@ -66,14 +66,14 @@ def begin(
 
 
 def within_memory(fit: FitContext) -> FitContext:
-    """The fit with as many equispaced features at most as memory allows, where their number is free.
-
-    Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
-    """
+    """The fit with as many equispaced features at most as memory allows, where their number is free."""
+    # The kernel that a fit finds decides how many it takes, mostly far fewer than the default limit: that a
+    # plan for so many does not fit is no reason to refuse one.
     features: Any = fit.problem.features
     if not fit.problem.is_equispaced or features.n_components is not None:
         return fit
     n = most = fit.outline().n_features
+    # Halving misses the largest number by a factor of two at most; each try counts a whole plan.
     while n > _FEW_FEATURES:
         try:
             choose(fit, _presumed_outputs(fit), n)
@@ -103,6 +103,9 @@ class Solver(Protocol):
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Its plans, from the fewest reads to the least memory."""
 
+    def light_passes(self, plan: Plan) -> LightPasses:
+        """Its passes between which features may stay in memory."""
+
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         """The model."""
 
@@ -126,14 +129,18 @@ def solver(name: str) -> Solver:
 
 def candidates(problem: Problem) -> list[str]:
     """Names of the solvers that are tried, in this order."""
-    if problem.takes_sums:
-        return ["toeplitz"]
+    by_itself = problem.is_ridge and problem.solver in ("auto", "cg")
+    if problem.is_equispaced and (by_itself or problem.solver == "toeplitz"):
+        return ["toeplitz"]  # sums of some FFTs in the place of features
     if problem.loss is None:
         return ["gram" if problem.n_components is None else "components"]
     if problem.solver == "sgd":
         return ["sgd"]
     if problem.is_ridge:
+        # From one pass for the Gram follow all alphas and folds; conjugate gradients take ten passes for one,
+        # but need no D × D of all rows.
         return ["gram", "cg"] if problem.solver == "auto" else [problem.solver]
+    # The gap of SGD stays open, so it is for features too many for the Gram that preconditions the others.
     return ["margins", "sgd"] if problem.solver == "auto" and not problem.is_sparse else ["margins"]
 
 
@@ -142,6 +149,7 @@ def usable(problem: Problem) -> Iterator[Solver]:
 
     Raises InputError with the first refusal if all do.
     """
+    # One by one: the second solver's file is loaded only where no plan of the first one fits.
     refusals = []
     for name in candidates(problem):
         one = solver(name)
@@ -197,7 +205,7 @@ def choose(
     for one in usable(problem):
         plan = first_that_fits(one.cost(one.size(fit, size), fit.workers))
         if plan.fits:
-            return one, with_kept(plan, problem.keep_features, fit.workers)
+            return one, with_kept(plan, problem.keep_features, fit.workers, *one.light_passes(plan))
         refused = refused or (plan, one)
     assert refused is not None
     plan, one = refused
@@ -227,14 +235,12 @@ def _presumed_outputs(fit: FitContext) -> int:
 
 
 def with_posterior(plan: Plan) -> Plan:
-    """The plan of a fit that also stores the posterior, a D × D factor or samples.
-
-    The client holds three copies: as it arrives, whole, and encoded.
-    """
+    """The plan of a fit that also stores the posterior, a D × D factor or samples."""
     if plan.solver == "toeplitz":
         from distrff.fitting.equispaced import with_samples
 
         return with_samples(plan)
+    # The client holds three copies: as it arrives, whole, and encoded.
     return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
 
 
@@ -272,6 +278,7 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
     problem.check_targets(targets)
+    # Only a map that was chosen now can say so this late.
     if Trait.OWN_UNITS in features.specification_.traits:
         scaling = Scaling()
     # What follows is planned and counted for the map that was chosen, where one was.
@@ -291,6 +298,7 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
     """Σs of the rows, class weights included; raise InputError if they are too large or small."""
+    # The first pass counts each label's own weight, so that class weights cost no second one.
     weight, labels = statistics.columns.weight, statistics.labels
     if isinstance(targets, ClassTargets) and targets.class_weight is not None:
         assert labels is not None
@@ -357,12 +365,14 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
     Without one it warns where the deviations of columns differ much.
     """
     if scale == "auto" and dataset.is_sparse:
+        # Shifted columns would have no zeros any more.
         return Scaling.uncentred(statistics.columns)
     if scale != "none":
         return Scaling.standard(statistics.columns)
     names = dataset.column_names
     deviation = statistics.columns.standard_deviation()
     moving = np.flatnonzero(~statistics.columns.is_constant())
+    # Constant columns matter to no kernel, whatever their rounding deviates.
     if len(moving) > 1:
         smallest, largest = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
         if deviation[largest] > _SPREAD_WARNING * deviation[smallest]:
@@ -392,13 +402,14 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
                 + "; the model will predict that constant",
                 DataWarning,
             )
+        # Of a constant target the deviation is rounding: coded by it, the model would fit noise.
         return NumericTargets.centred(
             mean, np.where(is_constant, 0.0, statistics.targets.standard_deviation())
         )
     labels = statistics.labels
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))
-    if problem.classes is not None:
+    if problem.classes is not None:  # of partial_fit, whose later rows may bring the classes that lack here
         weights = class_weights(problem.class_weight, problem.classes, np.zeros(len(problem.classes)))
         targets = ClassTargets(problem.classes, weights)
         targets.encode(labels.labels)  # raises for others
@@ -422,6 +433,7 @@ def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, sc
         return specification.at_zero
     sample = statistics.sample()
     s = np.ones(sample.X.shape[0]) if sample.sample_weight is None else sample.sample_weight
+    # Of evenly spaced rows, as a sum over all would be another pass.
     rows = np.flatnonzero(s > 0)
     rows = rows[:: max(1, -(-len(rows) // _NORM_ROWS))]
     Z = specification.build().apply(scaling.apply(sample.X[rows], np.dtype(np.float64)))
@@ -441,6 +453,7 @@ def _fitted_map(
     Y, s = None, sample.sample_weight
     if targets.n_outputs and sample.y is not None:
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
+    # A stream of its own by name: the map is the same whatever else the fit draws.
     own = features.random_state
     seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
     of_fit = Sample(
@@ -454,6 +467,7 @@ def _fitted_map(
         column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
+        # A penalty belongs to sums over rows; the search divides its own sums by their weight.
         penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
     )
     return clone(features).fit_sample(of_fit)

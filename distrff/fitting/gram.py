@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
@@ -19,6 +19,7 @@ from distrff.fitting.cost import (
     MAX_DIRECTIONS,
     MAX_PATH_BYTES,
     SLACK_BYTES,
+    LightPasses,
     Plan,
     Size,
     client_peak_bytes,
@@ -281,6 +282,9 @@ class GramRidge:
         yield gram_plan(size, size.n_sums, workers)
         if size.n_sums > 1:
             yield gram_plan(size, 1, workers)
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        return [], 0
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         problem, dtype = fit.problem, plan.size.dtype

@@ -14,21 +14,20 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays, gram_stride, joined
+from distrff.engine.reduction import (
+    Arrays,
+    Segmentation,
+    gram_stride,
+    joined,
+    light_segmentation_of_features,
+    margin_tile_rows,
+    sparse_segmentation,
+)
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import RightSidesReduction
-from distrff.fitting.cost import (
-    MAX_BLOCK_TILES,
-    MAX_BLOCK_VALUES,
-    MIN_GATHERED_ROWS,
-    Plan,
-    can_model,
-    margin_cuts,
-    max_model_rows,
-    rows_a_label,
-)
+from distrff.fitting.cost import MAX_BLOCK_VALUES, SLACK_BYTES, Plan, Size, light_peak_bytes
 from distrff.fitting.gram import CurvatureGramReduction, Grams, factor_gram, sample_of
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
@@ -695,7 +694,7 @@ class MarginOracle:
         size = self._plan.size
         if self._grams is None or n_problems > size.n_hessians:
             return None
-        waits = math.ceil(2 * size.hessian_sweeps) if n_problems > 1 else 0
+        waits = math.ceil(2 * hessian_sweeps(size)) if n_problems > 1 else 0
         return max(POINTS_A_HESSIAN, waits)
 
     def hessians(self, points: Mapping[MarginProblem, Evaluation]) -> dict[MarginProblem, Hessian | None]:
@@ -723,9 +722,9 @@ class MarginOracle:
         """
         size = self._plan.size
         if size.n_hessians == 1:
-            return int(_LIGHT_SWEEPS * size.light_flops / size.hessian_size**2)
-        left = _LIGHT_SWEEPS * size.kept_sweep_flops - size.n_rows * size.basis_flops
-        return max(0, int(left / size.n_hessians / size.hessian_size**2))
+            return int(_LIGHT_SWEEPS * size.light_flops / hessian_size(size) ** 2)
+        left = _LIGHT_SWEEPS * _kept_sweep_flops(size) - size.n_rows * size.basis_flops
+        return max(0, int(left / size.n_hessians / hessian_size(size) ** 2))
 
     def _curved(self, points: Mapping[MarginProblem, np.ndarray], stride: int) -> dict[MarginProblem, Factor]:
         """The factors of the problems' Hessians, of one row in `stride`; one sweep."""
@@ -846,3 +845,113 @@ def dual_rows(mapped: MappedRows) -> DualRows:
     if not np.isfinite(K).all():
         raise InputError(NOT_FINITE)
     return DualRows(Z, K, mapped.Y, mapped.s)
+
+
+# What the passes of margin losses take.
+
+MAX_BLOCK_TILES = 8
+MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
+_KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
+_KEPT_BYTES = 33  # of a row's numbers beside X
+_ENTRY_BYTES = 12  # of a sparse number in float64
+
+
+def margin_cuts(size: Size) -> Segmentation:
+    """The cuts of a light sweep of margin problems."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
+    return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
+
+
+def margin_peak_bytes(size: Size, k: int, threads: int) -> int:
+    """The largest resident set above idle in a light sweep of k vectors.
+
+    Sums of hinge problems hold rows for their models, as they are stored.
+    """
+    s, kept = size, 0.0
+    if s.model_rows:
+        n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows)
+        kept = n_kept * _kept_row_bytes(s) * s.n_problems
+    return light_peak_bytes(s, k, threads, margin_cuts(s), MAX_BLOCK_TILES, kept)
+
+
+def _kept_row_bytes(size: Size) -> int:
+    return size.row_bytes + _KEPT_BYTES
+
+
+def model_peak_bytes(size: Size, threads: int) -> int:
+    """The largest resident set above idle in solving models, one a thread.
+
+    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
+    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
+    step's matrices.
+    """
+    s = size
+    n_rows = min(s.model_rows, s.n_rows)
+    if not n_rows:
+        return 0
+    if s.sparse_entries:
+        features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
+    else:
+        features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
+    tasks = min(threads, s.n_problems)
+    rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
+    return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
+
+
+def _kept_sweep_flops(size: Size) -> float:
+    """Flops of a square product that take about as long as a light sweep of one problem an output.
+
+    Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
+    seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
+    """
+    return _KEPT_SWEEP_FLOPS * size.n_rows * size.n_features * size.n_outputs
+
+
+def hessian_size(size: Size) -> int:
+    """Columns of the rows [z | 1] that a Hessian sums."""
+    return size.n_features + 1
+
+
+def hessian_sweeps(size: Size) -> float:
+    """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
+    D = size.n_features
+    sample = size.n_rows / gram_stride(size.n_rows, D)
+    each = sample * (hessian_size(size) ** 2 + size.triangle_numbers) + 2 / 3 * float(D) ** 3
+    return (size.n_rows * size.basis_flops + size.n_outputs * each) / _kept_sweep_flops(size)
+
+
+# Models of few rows.
+
+_MAX_MODEL_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
+_MIN_LABEL_ROWS, _MAX_LABEL_ROWS, _LABEL_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH, _MIN_GROWN = 8, 2**14
+WIDENING = 4
+"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
+
+
+def can_model(n_features: int, sparse_entries: int) -> bool:
+    """Whether active-set models are worth their steps; with sparse features these are always cheap."""
+    return sparse_entries > 0 or n_features <= _MAX_MODEL_FEATURES
+
+
+def rows_a_label(n_features: int, sparse_entries: int) -> int:
+    """How many rows of each label a sweep keeps for a model.
+
+    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
+    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
+    to 16,384.
+    """
+    if sparse_entries:
+        return max(_MIN_LABEL_ROWS, min(_MAX_LABEL_ROWS, _LABEL_ENTRIES // sparse_entries))
+    return max(_MIN_LABEL_ROWS, n_features)
+
+
+def max_model_rows(n_features: int, sparse_entries: int) -> int:
+    """How many rows a model may grow to.
+
+    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
+    rest many rows may be on either side of the hinge, whatever the number of features.
+    """
+    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))

@@ -15,25 +15,24 @@ from distrff.engine.tasks import Workers
 from distrff.errors import InputError
 from distrff.features.fitted import Trait
 from distrff.fitting.cg import light_plan
-from distrff.fitting.cost import (
-    MIN_GATHERED_ROWS,
-    PRESUMED_SWEEPS,
-    WIDENING,
-    Plan,
-    Size,
-    can_model,
-    light_peak_bytes,
-    max_model_rows,
-    model_peak_bytes,
-)
+from distrff.fitting.cost import PRESUMED_SWEEPS, LightPasses, Plan, Size
 from distrff.fitting.gram import Grams, factor_gram, gram_peak_bytes, gram_plan, unwritten
 from distrff.fitting.light import (
+    MIN_GATHERED_ROWS,
+    WIDENING,
     FeaturesOf,
     HingePoint,
     MarginOracle,
     NearestRows,
     NearestSums,
     SoftmaxOracle,
+    can_model,
+    hessian_size,
+    hessian_sweeps,
+    margin_cuts,
+    margin_peak_bytes,
+    max_model_rows,
+    model_peak_bytes,
 )
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
@@ -102,10 +101,14 @@ class Margins:
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         if size.sparse_entries:
-            yield light_plan(size, 0, workers)
+            yield light_plan(size, 0, workers, peak_of=_sparse_peak_bytes)
             return
         for one in _gram_sizes(size):
             yield gram_plan(one, 1, workers, _margin_peak_bytes(one, workers.threads_per_worker))
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        n_passes = plan.size.n_light_sweeps if plan.solver == "gram" else PRESUMED_SWEEPS
+        return [] if plan.size.dual_rows else [margin_cuts(plan.size)], n_passes
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         problem, run = fit.problem, fit.run
@@ -705,8 +708,8 @@ def _gram_sizes(size: Size) -> list[Size]:
         return [size, replace(size, dual_rows=0)]
     if size.n_hessians > 1:
         without = replace(size, n_hessians=0)
-        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
-        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
+        are_small = 8 * size.n_hessians * hessian_size(size) ** 2 <= _MAX_HESSIAN_BYTES
+        are_short = hessian_sweeps(size) <= _MAX_HESSIAN_SWEEPS
         return [size, without] if are_small and are_short else [without]
     return [size]
 
@@ -721,13 +724,17 @@ def _margin_peak_bytes(size: Size, threads: int) -> int:
         return 0
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
-    passes = light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
+    passes = margin_peak_bytes(size, size.n_light_columns, threads) + several * 8 * hessian_size(size) ** 2
     hessians = 0
     if several:
-        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
+        gathered = MIN_GATHERED_ROWS * several * hessian_size(size) * size.itemsize
         alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
         hessians = gram_peak_bytes(alone, several, threads) + threads * gathered
     return kept + max(passes, hessians, model_peak_bytes(size, threads))
+
+
+def _sparse_peak_bytes(size: Size, k: int, threads: int) -> int:
+    return max(margin_peak_bytes(size, k, threads), model_peak_bytes(size, threads))
 
 
 def _dual_bytes(size: Size) -> int:

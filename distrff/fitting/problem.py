@@ -124,12 +124,6 @@ class Problem:
         return "lbfgs" if np.isfinite(self.margin_loss.curvature) else "smoothed"
 
     @property
-    def takes_sums(self) -> bool:
-        """Whether equispaced features give sums in place of themselves."""
-        by_itself = self.is_ridge and self.solver in ("auto", "cg")
-        return self.is_equispaced and (by_itself or self.solver == "toeplitz")
-
-    @property
     def goes_on(self) -> bool:
         """Whether the solver takes a point to start from."""
         if not self.is_ridge:

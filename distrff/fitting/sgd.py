@@ -10,24 +10,23 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Arrays
+from distrff.engine.reduction import Arrays, Segmentation, sparse_segmentation
 from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, warn
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import (
     PRESUMED_EPOCHS,
-    PRESUMED_PASSES,
     SLACK_BYTES,
+    LightPasses,
     Plan,
     Size,
     client_peak_bytes,
-    epoch_cuts,
     light_peak_bytes,
     planned,
     ready_bytes,
 )
 from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
-from distrff.fitting.light import FeaturesOf, MarginOracle
+from distrff.fitting.light import FeaturesOf, MarginOracle, margin_cuts, margin_peak_bytes
 from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
@@ -136,6 +135,9 @@ class StochasticGradients:
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         yield sgd_plan(size, workers)
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        return [margin_cuts(plan.size), epoch_cuts(plan.size)], PRESUMED_PASSES
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         """The last points; raises InputError if the sampled rows have no weight."""
@@ -309,6 +311,16 @@ def _warn_of_drift(fit: PreparedFit) -> None:
 # What they cost.
 
 
+PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
+
+
+def epoch_cuts(size: Size) -> Segmentation:
+    """The cuts of an epoch: local steps over longer segments make more progress."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    return size.segmentation()
+
+
 def sgd_plan(size: Size, workers: Workers) -> Plan:
     s = size
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
@@ -348,7 +360,8 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     epoch += ready_bytes(threads, points)
     of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
     metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
-    evaluation = light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
+    peak_bytes = margin_peak_bytes if s.n_problems else light_peak_bytes
+    evaluation = peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
     kept = 2 * _metric_bytes(s)
     return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
 

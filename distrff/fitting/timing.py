@@ -12,11 +12,12 @@ from distrff.engine.reduction import Arrays, light_segmentation
 from distrff.features.equispaced import Lattice
 from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import MAX_DIRECTIONS, ProductReduction, sample_size
-from distrff.fitting.cost import PRESUMED_PASSES, PRESUMED_SWEEPS, THIN_SLOWNESS, Plan, Size
+from distrff.fitting.cost import PRESUMED_SWEEPS, THIN_SLOWNESS, Plan, Size
 from distrff.fitting.equispaced import EPS, FoldRows, ToeplitzReduction, toeplitz_products
 from distrff.fitting.gram import GramReduction, factorisation_flops
 from distrff.fitting.problem import FitContext
 from distrff.fitting.rows import RowReduction
+from distrff.fitting.sgd import PRESUMED_PASSES
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling
 from distrff.preprocessing.folds import NO_FOLDS

@@ -69,6 +69,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     arrays = {name: values for name, values in lazy.items() if is_known[name]}
     graphs = {name: run[0].dask for name, run in parts.items()} | {n: A.dask for n, A in arrays.items()}
     present = [name for name, values in given.items() if values is not None]
+    # Rows of a shuffle have another order each time that they are computed, in threads and by peer to peer.
     shuffles = {name: _unordered(graphs[name]) if name in graphs else set() for name in present}
     _check_one_order(shuffles, lazy)
     again = {name: run for name, run in parts.items() if _share_tasks(run)}
@@ -80,6 +81,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     (sizes,) = dask.compute([_task(_bytes, part) for run in again.values() for part in run])
     n_bytes = sum(sizes) + sum(A.nbytes for A in arrays.values())
     workers = ambient_execution()
+    # Workers without a memory limit leave nothing to compare with.
     room = _PERSISTED_SHARE * workers.n_workers * workers.memory_limit
     if room and n_bytes > room:
         if not any(shuffles.values()):  # a sum of all rows, say: their order is the same each time
@@ -354,6 +356,7 @@ class ArrayReader(Reader):
     def __init__(self, arrays: dict[str, Any]) -> None:
         self.fields = self._arrays = arrays
         self._dtypes = {field: values.dtype for field, values in arrays.items()}
+        # X and y of one frame or array: what they have in common must be computed once.
         layers = [set(a.dask.layers) for a in arrays.values() if is_dask_array(a)]
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
 
@@ -509,6 +512,7 @@ def _row_bytes(values: Any) -> int:
     dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
     if not _is_sparse(values):
         return dense
+    # Each entry has an index beside its value, and each row an index of its first entry.
     with_index = dense * (1 + _INDEX_BYTES / values.dtype.itemsize)
     return int(np.ceil(_column_share(values) * with_index)) + _INDEX_BYTES
 
@@ -674,6 +678,7 @@ def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
 
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
     """The common NumPy type of the numeric columns of a frame, from its (column, dtype) pairs."""
+    # Of dtypes alone, so that a lazy frame is refused before it is computed.
     found = []
     for column, dtype in dtypes:
         if dtype.kind == "c":
@@ -899,6 +904,7 @@ def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> p
 
 def of_one_length(column: pa.Array, name: str, first_row: int) -> pa.Array:
     """Lists of numbers as lists of the size of the first; other columns as they are."""
+    # A matrix has one width, which the first list decides.
     if not is_number_list(column.type):
         return column
     width = list_width(column)

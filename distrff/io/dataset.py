@@ -185,6 +185,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
     """
     calls = iter(calls)
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
+    # Submitted one by one: the map of a pool would take all pieces at once, and hold their results.
     waiting = deque(pool.submit(call) for call in islice(calls, n_ahead))
 
     def results() -> Iterator[R]:
@@ -404,6 +405,7 @@ class Dataset:
 
     def sampled_rows(self) -> list[Rows]:
         """A few single rows, by which the same dataset is recognized."""
+        # From all over the rows, so that rows that were added, left out or sorted have another digest.
         numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
@@ -443,6 +445,7 @@ def dataset_of(reader: Reader, source: str, names: Mapping[str, Any], **more: An
     `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
     """
     forms = {field: reader.form(field) for field in reader.fields}
+    # Before any pass, so that what no model takes costs none.
     check_fields(forms)
     X, y = forms["X"], forms.get("y")
     return Dataset(
@@ -486,6 +489,7 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 
 def sparse_share(row_entries: float, n_columns: int) -> float:
     """The `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
+    # Below 1 by definition, as readers and plans know sparse rows by it.
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
@@ -561,21 +565,21 @@ def values_of(dataset: Dataset) -> Any:
     return block.X
 
 
-def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """The dataset with id columns, each given as the y of a dataset."""
-    for name, column in columns.items():
-        if column.n_rows != dataset.n_rows:
+def with_ids(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
+    """The dataset with id columns, each given as the y of a reader."""
+    # The one place of further columns: each has a reader of its own, whatever holds it, and comes with a
+    # block beside X, y and weights; see `IdentifiedRows`.
+    dtypes = {}
+    for name, reader in columns.items():
+        (n_rows, *others), dtypes[name] = reader.form("y")
+        if n_rows != dataset.n_rows:
             raise InputError(
-                f"the id column {name!r} has {column.n_rows} rows, but {dataset.source} has "
-                f"{dataset.n_rows}; give one id per row"
+                f"the id column {name!r} has {n_rows} rows, but {dataset.source} has {dataset.n_rows}; give "
+                f"one id per row"
             )
-        if not column.y_is_1d:
-            raise InputError(f"the id {name!r} has {column.n_targets} columns; name each one as an id")
-    # The one place of further columns: each is read as the y of a reader of its own, whatever holds it, and
-    # comes with a block beside X, y and weights; see `IdentifiedRows`.
-    readers = {name: column.reader for name, column in columns.items()}
-    dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
-    return replace(dataset, id_readers=readers, id_dtypes=dtypes)
+        if others:
+            raise InputError(f"the id {name!r} has {math.prod(others)} columns; name each one as an id")
+    return replace(dataset, id_readers=dict(columns), id_dtypes=dtypes)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.
@@ -636,6 +640,7 @@ def native(dtype: np.dtype) -> np.dtype:
 
 def check_known(dataset: Dataset, target_kind: str) -> None:
     """Raise NonFiniteError for values that are known to be missing before any row is read."""
+    # Footers of Parquet count nulls: so a fit of hours is refused before its first task.
     for name in ("X", "sample_weight", *(() if target_kind == "none" else ("y",))):
         for column, n in dataset.known_missing.get(name, {}).items():
             raise NonFiniteError(
@@ -738,6 +743,7 @@ def _check_indicators(y: np.ndarray, start: int) -> None:
 
 def check_finite(name: str, values: Any, start: int) -> None:
     """Raise NonFiniteError for a missing or infinite value, naming its row; the first one is row `start`."""
+    # Entries that a sparse row lacks are zeros, and finite.
     if issparse(values):
         bad_entries = np.flatnonzero(~np.isfinite(values.data))
         if len(bad_entries):

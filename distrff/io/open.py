@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from dask.utils import is_dataframe_like
@@ -18,8 +17,8 @@ from distrff.io.arrays import (
     paired,
     persisted_text,
 )
-from distrff.io.dataset import Dataset, values_of, with_ids
-from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.dataset import Dataset, Reader, values_of, with_ids
+from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_column, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
@@ -171,7 +170,7 @@ def open_dataset(
     if stored_kind(path, storage_options) == "zarr":
         arrays = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
         dataset = _of_zarr(places[0], options, steps, sample_dim, arrays)
-        columns_of_ids = {name: array_column(dataset, places[0], name) for name in names}
+        columns_of_ids: dict[str, Reader] = {name: array_column(places[0], name) for name in names}
     elif sample_dim is not None:
         raise InputError(
             f"sample_dim={sample_dim!r} goes with an xarray Dataset or a Zarr group, got Parquet files"
@@ -180,9 +179,9 @@ def open_dataset(
         texts = [name for name, kind in (types or {}).items() if kind == "text"]
         if steps is not None:
             texts = list(steps.text_names)
-        dataset = _of_parquet(parquet_table(path, storage_options, texts), options, steps)
-        of_column = partial(stored_dataset, path, storage_options=storage_options)
-        columns_of_ids = {name: of_column(target=name, columns=_without(columns, name)) for name in names}
+        table = parquet_table(path, storage_options, texts)
+        dataset = _of_parquet(table, options, steps)
+        columns_of_ids = {name: parquet_column(table, name) for name in names}
     dataset = replace(dataset, places=places)
     return with_ids(dataset, columns_of_ids) if names else dataset
 
@@ -229,18 +228,12 @@ def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | No
     return next((o.name for o in others if getattr(options, o.name) != o.default), None)
 
 
-def _without(columns: Any, name: str) -> Any:
-    """The columns of X without one, which may be an id as well."""
-    if isinstance(columns, (list, tuple)):
-        return [column for column in columns if column != name] or None
-    return None if columns == name else columns
-
-
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
     """The dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     table = with_row_numbers(table, options)
+    # Numbers are taken as they are, with no pass over the rows, unless an option or a column asks for steps.
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
         are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
@@ -355,6 +348,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
         base, shown = inner.rstrip("/"), str(location).rstrip("/")  # the latter without a signed URL's query
+        # By the name first: that takes no request.
         if shown.endswith(".zarr"):
             return "zarr"
         if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):

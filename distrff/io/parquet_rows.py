@@ -183,6 +183,11 @@ class ParquetTable(Table):
             for run in runs
         ]
 
+    @property
+    def nullable(self) -> frozenset[str]:
+        """Columns that hold nulls, or may do."""
+        return frozenset().union(*(footer.nullable for footer in self.footers))
+
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
         """Whether some columns, by default all numeric ones, are numbers and none lacks all values."""
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
@@ -304,7 +309,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
             )
     is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
     table.check((*names, *choice.target, *weight), all_features=is_default)
-    nullable = frozenset().union(*(footer.nullable for footer in table.footers))
+    nullable = table.nullable
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
         is_1d = not isinstance(options.target, (list, tuple))
@@ -317,6 +322,15 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
         TableReader(table, NumbersEncoding(fields)),
         skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
+    )
+
+
+def parquet_column(table: ParquetTable, name: str) -> TableReader:
+    """A reader whose y is a column of any type."""
+    names = named_columns(table, name)
+    table.check(names)
+    return TableReader(
+        table, NumbersEncoding({"y": columns_of(table.schema, names, table.nullable, is_1d=True)})
     )
 
 
@@ -375,12 +389,14 @@ def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, li
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
     found = [location.files(SUFFIXES) for location in locations]
+    # fsspec keeps one instance for each set of options: others are other servers or accounts.
     fs = found[0][0]
     if any(other is not fs for other, _ in found):
         raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
     for location, (_, files) in zip(locations, found, strict=True):
         if not files:
             raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
+    # Each once, although a glob and a folder may both name it.
     files = in_natural_order({file for _, files in found for file in files})
     return fs, files, [location.file_system()[1] for location in locations]
 
@@ -398,6 +414,7 @@ def _footer(fs: Any, file: str, keys: Keys) -> Footer:
         sizes = np.reshape([_group_bytes(group, leaves) for group in groups], shape)
         n_rows = np.array([group.num_rows for group in groups], np.int64)
         is_empty = np.all(null_counts == n_rows[:, None], axis=0).tolist() if groups else [False] * len(names)
+        # The statistics of a list count its entries: only of plain columns they tell that no row has a value.
         single = {group.column(j).path_in_schema for group in groups[:1] for j in range(group.num_columns)}
         return Footer(
             path=file,
@@ -550,6 +567,7 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
 
 def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
     """`keys` with the labels of a list column, as models store them, replaced by its name."""
+    # A model of lists knows the labels v_0, v_1 that X has, not the column v.
     found = list(keys)
     for column in schema:
         labels = _labels(column.name, column.type)
@@ -684,6 +702,7 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
     """
     known = set(files)
     folders = [_folder(root, known) for root in roots]
+    # Keys of the folders above are the same for all rows: opening one month of a year has no column year.
     above = len(_segments(posixpath.commonpath(folders)))
     found = [_pairs(_segments(file)[above:-1]) for file in files]
     values: dict[str, set[str | None]] = {}

@@ -147,6 +147,7 @@ def read_head(location: Location) -> tuple[Any, list[Any], int]:
         if len(head) < start <= size:
             head = bytes(patiently(lambda: fs.cat_file(path, start=0, end=start)))
         header = json.loads(head[len(line) : start])
+        # A file that was cut off is known by its size, without reading it.
         n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
         if start + n_bytes != size:
             raise ValueError("another size")
@@ -238,6 +239,7 @@ class StoredSums:
             found = decoded(*read_part(place))
             if not isinstance(found, Partial):
                 raise DamagedPart(f"{place} holds no sum")
+        # A sum that is removed is not tried again: its rows are summed anew.
         except (DamagedPart, DamagedValue) as error:
             with suppress(DistrffError):
                 place.remove()
@@ -271,6 +273,7 @@ class CheckpointStore:
 
     def _find_steps(self) -> None:
         """Find the steps in all files; a damaged file is left out."""
+        # In the order of writing, so that a step that was made again has its last value.
         damaged = []
         for name in sorted(filter(_STEPS.fullmatch, self.location.within("steps").names())):
             self._n_files = max(self._n_files, int(name[:6]))
@@ -351,6 +354,7 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     """
     found = location.header()
     if found is None:
+        # Hidden files are of file browsers, and of whoever holds the folder.
         names = [name for name in location.names() if not name.startswith(".")]
         if names and all(map(_OURS.fullmatch, names)):
             raise InputError(f"{location} is what is left of a damaged checkpoint; delete it")

@@ -196,6 +196,7 @@ class ResultPlace:
                 if self.out.is_csv:
                     self._join()
             except BaseException as error:
+                # Wrong rows stay wrong: only what a retry can finish is kept.
                 ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
                 n_written = 0 if ends else len(written_runs(self.partial))
                 if n_written:

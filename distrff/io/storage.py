@@ -208,6 +208,7 @@ class Location:
 
     def remove(self) -> None:
         """Remove everything that exists there."""
+        # fsspec remembers listings, and would leave what another process wrote meanwhile.
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
             fs.rm(path, recursive=True)
@@ -324,6 +325,7 @@ def _place(location: Location) -> tuple[str, PurePath]:
     """The kind of file system, and the path on it."""
     if location.path is not None:
         return "file", location.path
+    # By the URL without credentials: two users of one bucket are at one place.
     protocol, _, path = str(location).partition("://")
     return protocol, PurePosixPath(path.rstrip("/"))
 
@@ -354,6 +356,7 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
     header = location.header()
     if header is None and not location.exists():
         return
+    # What distrff did not write is never replaced: so a mistyped path costs no data.
     is_empty = target is not None and target.is_dir() and not any(target.iterdir())
     if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
         raise InputError(
@@ -452,6 +455,7 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
     target = location.path
     assert target is not None
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+    # A rename may reach the disk before the files do: after a crash a complete name would hold empty ones.
     sync_files(fresh)
     check_writable(location, overwrite=overwrite, kinds=kinds)
     try:
@@ -459,6 +463,7 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
             target.rename(aside)
         fresh.rename(target)
     finally:
+        # An interrupt between the two renames: what was there comes back.
         if aside.exists() and not target.exists():
             aside.rename(target)
         shutil.rmtree(aside, ignore_errors=True)
@@ -852,6 +857,7 @@ def _chunk_key(n_dimensions: int) -> str:
 
 def _description(A: np.ndarray) -> dict[str, Any]:
     """The array's zarr.json (Zarr v3 core specification, whose type names are NumPy's)."""
+    # One chunk, uncompressed and little-endian, so that NumPy alone can read it.
     chunk_shape = [max(1, size) for size in A.shape]
     return {
         "zarr_format": 3,
@@ -899,6 +905,7 @@ def _form(described: dict[str, Any]) -> tuple[list[int], np.dtype]:
 
 
 def _seal(header: dict[str, Any], described: dict[str, dict[str, Any]]) -> str:
+    # With the descriptions: another shape or dtype would read other numbers from bytes of the same checksum.
     sealed = {key: value for key, value in header.items() if key != "metadata_checksum"}
     text = json.dumps([sealed, described], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -354,6 +354,7 @@ class TableReader(Reader):
         return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
+        # Only the parts that hold the rows go with the task.
         first = int(np.searchsorted(self._bounds, start, side="right")) - 1
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         skipped = start - int(self._bounds[first])
@@ -439,6 +440,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
+    # What the user says of a column goes before what is stored.
     kinds = dict(table.kinds) | dict(options.types or {})
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)
@@ -564,6 +566,7 @@ class RawSegment:
 
 def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
     """The parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
+    # Small row groups are not a task each, whose cost is some milliseconds.
     segments: list[RawSegment] = []
     run: list[TablePart] = []
     for part in parts:
@@ -971,6 +974,7 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
             f"no array of {location} has the first dimension {sample_dim!r}; the arrays have the dimensions "
             f"{', '.join(f'{name} {of_array}' for name, of_array in dims.items())}"
         )
+    # xarray writes the names of coordinates as an attribute of the group, or of the variables that have them.
     listed = [z.attrs.get("coordinates", "") for z in (group, *found.values())]
     coordinates = {sample_dim, *" ".join(filter(lambda one: isinstance(one, str), listed)).split()}
     reader = ZarrReader(arrays, str(location))
@@ -990,6 +994,7 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
     """
     reader: Any = dataset.reader
     numbers = range(dataset.n_columns) if reader.columns is None else reader.columns
+    # A table has names; a matrix may have none.
     names = dataset.column_names or tuple(f"{x_name}_{i}" for i in numbers)
     places: dict[str, tuple[str, int | None]] = {name: ("X", i) for i, name in enumerate(names)}
     target: Any = None

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -249,6 +249,8 @@ def _unwritten_chunks(z: Any) -> frozenset[str] | None:
     """The names of the chunks that a local array lacks; None where they are too many to be listed."""
     if not _is_on_disk(z) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
         return None
+    # Zarr writes no chunk that holds the fill value alone, and reads a lost one as that value. Which are
+    # not there is noted once, so that a chunk that is lost later is known from one that never was.
     places, folder = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z))), _folder(z)
     found = frozenset(key for key in places if not os.path.exists(folder / key))
     return found if len(found) <= _MAX_UNWRITTEN else None
@@ -257,6 +259,7 @@ def _unwritten_chunks(z: Any) -> frozenset[str] | None:
 def span_rows(z: Any, span_bytes: int) -> int:
     """How many rows to decode at once: whole shards or chunks, several up to `span_bytes`."""
     n_bytes = row_bytes(z)
+    # Whole shards, as each is one request; of a huge one only chunks, which fit in memory.
     unit = z.chunks[0]
     if z.shards is not None and z.shards[0] * n_bytes <= SHARD_BYTES:
         unit = z.shards[0]
@@ -349,19 +352,13 @@ def has_fill_values(dataset: Dataset) -> bool:
     return not dataset.is_sparse and any(coding.missing for coding in reader.codings.values())
 
 
-def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
-    """A dataset whose y is an array of the Zarr group of another one."""
-    z = _array(open_group(location), name, str(location), required=True)
-    reader = ZarrReader({"y": z}, str(location))
-    check_target_shape(z.shape, reader.decoded_dtype("y"))
-    return replace(
-        dataset,
-        reader=reader,
-        n_rows=z.shape[0],
-        n_targets=math.prod(z.shape[1:]),
-        y_is_1d=z.ndim == 1,
-        y_dtype=reader.dtype("y"),
+def array_column(location: Location, name: str) -> ZarrReader:
+    """A reader whose y is an array of a Zarr group."""
+    reader = ZarrReader(
+        {"y": _array(open_group(location), name, str(location), required=True)}, str(location)
     )
+    check_target_shape(*reader.form("y"))
+    return reader
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
@@ -482,6 +479,7 @@ def _coordinate(group: Any, x_name: str) -> list[Any] | None:
     name = (dimensions_of(X) or (None,))[-1]
     with suppress(KeyError):
         if name is not None and name != x_name and (z := _member(group, name)).shape == X.shape[-1:]:
+            # Labels that occur twice name no column.
             values = next(ZarrReader({name: z}, name).spans(name, 0, z.shape[0]))[name].tolist()
             return values if len({*map(str, values)}) == len(values) else None
     return None
@@ -622,6 +620,8 @@ class Coding:
         if self.unit:  # before they become times
             is_float = self.stored.kind == "f" or self.scale is not None or self.offset is not None
             of_numbers = np.dtype(np.float64 if is_float else np.int64)
+        # Packed numbers are scaled as floats, but whole ticks of time stay integers: nanoseconds need all
+        # 64 bits.
         made = values.astype(of_numbers)
         if self.scale is not None:
             made *= self.scale
@@ -663,6 +663,7 @@ def coding_of(array: Any) -> Coding | None:
 def _coding(name: str, attributes: Mapping[str, Any], stored: np.dtype) -> Coding | None:
     if stored.kind not in "biufOU":
         return None
+    # Both may be given, and be lists; NaN needs no entry.
     given = [attributes[key] for key in ("missing_value", "_FillValue") if key in attributes]
     missing = [_fill_value(one, stored) for values in given for one in np.ravel(values).tolist()]
     missing = [one for one in dict.fromkeys(missing) if not pd.isnull(one)]
@@ -680,6 +681,7 @@ def _coding(name: str, attributes: Mapping[str, Any], stored: np.dtype) -> Codin
     if is_packed and (missing or not given or stored.kind != "f"):
         of_factors = np.float64 if offset is not None else type(scale)
         made = np.result_type(stored, of_factors) if of_factors is int else np.dtype(np.float64)
+    # As xarray decodes them: integers with gaps are the floats that hold them, text with gaps objects.
     if missing and made.kind != "f":
         made = np.result_type(made, np.float32) if made.kind in "biu" else np.dtype(object)
     is_plain = made == native(made) and not (missing or is_packed or kind or made != stored)

@@ -240,6 +240,7 @@ class Kernel(ABC):
             For a name that is not a parameter, or something that a parameter cannot be.
         """
         own = self.get_params(deep=False)
+        # First whole operands, then what is set inside of them: `k1=…, k1__length_scale=…` means the new one.
         nested: dict[str, dict[str, Any]] = {}
         for name, value in params.items():
             head, separator, rest = name.partition("__")
@@ -482,6 +483,7 @@ class Product(_Factors):
         # With the nearest images, so that the function has no jump where the period ends.
         images = np.array(list(itertools.product((-1, 0, 1), repeat=len(axes)))) / np.asarray(spacing)
         K = np.zeros(len(points))
+        # Strips: in three columns the points are millions, and a matrix of each product takes their bytes.
         for strip in range(0, len(points), _POINTS):
             rows = slice(strip, strip + _POINTS)
             for image in images:
@@ -569,6 +571,7 @@ def _by_column(kernel: Kernel, n_columns: int) -> Section:
 def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
     """Distance along a column where the kernel is half of k(0), by bisection of its logarithm."""
     x, origin = np.zeros((1, n_columns)), np.zeros((1, n_columns))
+    # By the exponent: widths of any size are as near.
     low, high = -300.0, 300.0
     for _ in range(40):
         middle = (low + high) / 2

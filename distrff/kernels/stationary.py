@@ -308,6 +308,7 @@ class Cauchy(Stationary):
     """
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        # Column by column in two matrices: differences of all columns at once would be d matrices.
         K = np.ones((len(X), len(Y)))
         factor = np.empty_like(K)
         for x, y in zip(X.T, Y.T, strict=True):
@@ -502,12 +503,10 @@ def _by_bessel(S: np.ndarray, nu: float, decay: np.ndarray) -> np.ndarray:
 
 
 def _uniform_expansion(R: np.ndarray, nu: float) -> np.ndarray:
-    """The correlation from the expansion of K_ν(νz) that is uniform in z = s/ν, DLMF 10.41.4.
-
-    With w = √(1 + z²) and its leading terms, s^ν·K_ν(s) is proportional to
-    exp(−ν(w − log(1 + w)))·P(1/w)/√w. Divided by its value at z = 0, where the correlation is 1, all
-    large numbers cancel: with q = w − 1 the exponent is −ν(q − log(1 + q/2)).
-    """
+    """The correlation from the expansion of K_ν(νz) that is uniform in z = s/ν, DLMF 10.41.4."""
+    # With w = √(1 + z²) and its leading terms, s^ν·K_ν(s) is proportional to exp(−ν(w − log(1 +
+    # w)))·P(1/w)/√w. Divided by its value at z = 0, where the correlation is 1, all large numbers cancel:
+    # with q = w − 1 the exponent is −ν(q − log(1 + q/2)).
     Z = R * math.sqrt(2.0 / nu)
     W = np.hypot(1.0, Z)
     Q = Z * (Z / (1.0 + W))

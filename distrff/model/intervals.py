@@ -266,6 +266,7 @@ class Intervals:
                     f"calibrate on more rows",
                     DataWarning,
                 )
+                # All targets have the same rows, so if one lacks rows all do.
                 return np.full(len(found), np.inf)
         return found
 

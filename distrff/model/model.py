@@ -136,15 +136,14 @@ class Model:
 
     @property
     def n_scores(self) -> int:
-        """How many radii its intervals have: one a target, or one for all classes."""
+        """Number of radii of its intervals: one a target, or one for all classes."""
         return 1 if self.is_classifier else self.n_outputs
 
     @property
     def digest(self) -> str:
         """A hash of everything on which predictions depend; equal for a model and its stored copy."""
         # Neither report, steps, posterior nor intervals: they change no prediction, and `write_predictions`
-        # goes on
-        # with what an earlier copy of the model wrote.
+        # goes on with what an earlier copy of the model wrote.
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -342,7 +341,7 @@ class Model:
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
     def class_scores(self, X: Any) -> Any:
-        """How badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
+        """Misfit of each class to each row, shape (n_rows, n_classes); see `predict_set`.
 
         Raises InputError for rows outside the bounds of the model.
         """

@@ -128,6 +128,7 @@ def what_is_wrong(model: Model) -> str | None:
 
 def _predict_a_row(model: Model) -> None:
     X = model.specification.example if model.scaling.shift is None else model.scaling.shift[None, :]
+    # Numbers of a forged file may overflow; shapes and exceptions are what counts here.
     with np.errstate(all="ignore"):
         F = model.decision(X)
         if F.shape != (1, model.n_outputs):
@@ -154,7 +155,7 @@ COLUMN_CHECKS: dict[str, Callable[[Any], bool]] = {
     "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.specification.n_columns),
     "its steps do not make its columns": lambda m: steps_fit(m.steps, m.specification.n_columns),
 }
-"""What holds of a model, and of sums of rows, whose number of columns is sound."""
+"""Conditions on a model, and on sums of rows, whose number of columns is sound."""
 
 _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its kind is no name": lambda m: isinstance(m.kind, str),

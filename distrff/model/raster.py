@@ -84,6 +84,7 @@ def predict_raster(
     """
     if return_std:
         std_of(return_std)
+    # The grid is checked before a posterior is made, which takes D³.
     axes = _axes(frozen_model(model, False), grid)
     frozen = frozen_model(model, return_std)
     if frozen.kind == "KernelPCA":
@@ -305,6 +306,7 @@ def _created(
         classes = model.targets.classes.tolist()
         attributes = {
             "flag_values": list(range(len(classes))),
+            # CF separates meanings by blanks, so that labels can have none.
             "flag_meanings": " ".join(str(c).replace(" ", "_") for c in classes),
         }
     for layer in layers:

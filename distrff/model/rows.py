@@ -78,8 +78,7 @@ def answer(model: Any, X: Any, method: str, **options: str) -> Any:
     posterior = model.posterior if method == "std" else None
     light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
     # A small model travels in the graph once a layer. A large one, or the posterior of D² numbers, is a task
-    # of
-    # its own, or the scheduler would hold and send it with every block (dask-ml 842).
+    # of its own, or the scheduler would hold and send it with every block (dask-ml 842).
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or posterior is not None:
         light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     return block_by_block(_of_block, rows, light, method, meta=_meta(model, method), **options)

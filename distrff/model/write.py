@@ -16,7 +16,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame, paired
-from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, with_ids
+from distrff.io.dataset import Dataset, Reader, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
@@ -134,6 +134,7 @@ class RowResults:
 
 def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
     """Results of the complete rows with masked ones between them."""
+    # Masked, since labels have no NaN, and Parquet tells null from NaN.
     spread = np.ma.masked_all((len(complete), *values.shape[1:]), values.dtype)
     spread[complete] = values
     return spread
@@ -144,13 +145,10 @@ def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row.
+    """Writes all results; the sum counts rows written, outside the bounds, and without some value."""
 
-    The sums are the rows written, those of them outside the bounds, and those that lack a value.
-
-    A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
-    repeated writes the same bytes.
-    """
+    # A segment is a file or a run of whole chunks: no two tasks write to the same one, and a task that is
+    # repeated writes the same bytes.
 
     results: RowResults
     files: ZarrResults | ParquetResults
@@ -172,6 +170,7 @@ class WriteReduction(Reduction):
         results = replace(self.results, model=self.results.model.restored(arrays))
         found = np.zeros(3, np.int64)
         self.files.write(rows.start, self._blocks(results, rows, found))
+        # After the rows: a mark without them would be believed by whoever resumes.
         mark_written(self.files.place, rows.start)
         return counts + found
 
@@ -378,6 +377,7 @@ def write_predictions(
     """
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):
+        # An estimator may still take them out of fold, by a pass; a stored model has them or not.
         method_of_model = "predict_set" if frozen.is_classifier else "predict_interval"
         frozen = replace(frozen, intervals=model._with_intervals(method_of_model).intervals)
     dataset = _identified(frozen, data, ids)
@@ -435,8 +435,8 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
 
 
-def _column(name: str, placeholder: np.ndarray, values: Any) -> Dataset:
+def _column(name: str, placeholder: np.ndarray, values: Any) -> Reader:
     try:
-        return as_dataset(placeholder, values)
+        return as_dataset(placeholder, values).reader
     except InputError as error:
         raise InputError(f"the id column {name!r} cannot be used: {error}") from error

@@ -443,6 +443,7 @@ class NumericTargets(TargetCoding):
     @classmethod
     def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
         """Coding for targets of this mean and deviation."""
+        # A factor of two changes no digit, on the way there nor back.
         exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
         return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
 
@@ -510,6 +511,7 @@ class ClassTargets(LabelTargets):
             position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
             index = np.where(self.classes[position] == y, position, -1)
         others = y[index < 0].tolist()
+        # Each label once: rows are many, and labels few.
         found = {label: self._vocabulary.find(word_of(label)) for label in set(others)}
         index[index < 0] = [found[label] for label in others]
         return index

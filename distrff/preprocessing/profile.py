@@ -99,6 +99,7 @@ def steps_of(
         raise InputError(f"the weights {weight!r} hold {profile.columns[weight].described()}, not numbers")
     table = TableSteps(tuple(steps), label, weight, options.missing == "drop")
     names = table.names_out
+    # Models name columns in messages and pages; and a step of a category may make a name that another has.
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
@@ -124,6 +125,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     if column.kind in ("time", "clock") and options.datetime is None:
         return LEFT_OUT_TIMES
     if column.kind in ("number", "clock"):
+        # A mean is a fraction.
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
         return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
     if column.kind == "time" and options.datetime == "parts":
@@ -132,6 +134,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         assert column.first is not None
         fill = column.means()[0] - column.first / column.ticks if fills else None
         return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
+    # Lists of numbers that a library turned into text would be categories without end.
     if all(map(_LIST.fullmatch, column.words or [column.example])):
         return (
             f"it holds lists that became text, such as {column.example[:20]!r}; dask does that to columns of "
@@ -143,6 +146,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     if column.words is not None and len(column.words) <= options.max_categories:
         categories = sorted(column.words)
         n = sum(column.words.values())
+        # The mean of a column of 0 and 1 is its share.
         shares = [column.words[word] / n if options.missing == "mean" else 0.0 for word in categories]
         return OneHotEncoder(name, tuple(categories), tuple(shares) if fills else None, indicates)
     if options.hash_columns:
@@ -291,6 +295,7 @@ class ColumnProfile:
                 f"column {name!r} holds times with a zone in some rows, and without one in others; give all "
                 f"of them one, as tz_localize of pandas does, or leave it out"
             )
+        # Of seconds and nanoseconds the finer: no time loses digits.
         ticks = max(mine.ticks, its.ticks)
         firsts = [p.first * (ticks // p.ticks) for p in (mine, its) if p.first is not None]
         words = None
@@ -437,6 +442,7 @@ def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: 
     InputError for a column that does not exist or is named twice, or if none is named.
     """
     keys = [keys] if isinstance(keys, (str, int)) else list(keys)
+    # A name before an index: a column may be called "3".
     positions: Callable[[str], int | None]
     if isinstance(names, Numbered):
         positions = names.position

@@ -98,6 +98,7 @@ class RawColumn:
         """
         if self.kind == kind:
             return self
+        # A file of few rows may lack all values of a column, and then has no type, or that of floats, for it.
         missing = self.missing()
         if missing is not None and missing.all():
             dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
@@ -131,6 +132,7 @@ class RawColumn:
             words = [word_of_time(ticks, self.ticks) for ticks in found.tolist()]
         else:
             words = list(map(word_of, found))  # NumPy's scalars know their precision
+        # A missing value's word would be one that the fit never saw.
         codes = codes.astype(np.int32) if missing is None else np.where(missing, -1, codes).astype(np.int32)
         return RawColumn("text", codes, missing, tuple(words), dtype="bool" * (values.dtype.kind == "b"))
 
@@ -406,6 +408,7 @@ def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
     """Shares of year, week and day that have passed, in [0, 1)."""
     whole, part = np.divmod(t, ticks)
     day, second = np.divmod(whole, _DAY)
+    # NumPy's dates know leap years.
     date = day.astype("datetime64[D]")
     first = date.astype("datetime64[Y]")
     begin = first.astype("datetime64[D]")
@@ -449,6 +452,7 @@ class TargetStep:
         return parts[0] if self.is_1d else np.stack(parts, axis=1)
 
     def _values(self, column: RawColumn, name: str, first_row: int) -> np.ndarray:
+        # A class may be written as a number in one file and as text in another.
         column = column.of_kind("text" if self.kind == "labels" else "number", name)
         refuse_missing(name, column.missing(), first_row)
         if column.values.ndim > 1:
@@ -525,6 +529,7 @@ class TableSteps:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of X: NumPy's common type of the columns made; a float where rows may be NaN."""
+        # One matrix has one type: of bytes and int16 that is int16, of int32 and float32 it is float64.
         dtypes = [np.dtype(step.dtype) for step in self.columns]
         return np.result_type(*dtypes, *([np.float32] if self.keeps_incomplete else []))
 
@@ -550,6 +555,7 @@ class TableSteps:
         """
         if self.drops_missing:
             return self.raw_names
+        # A target that was filled would be learnt as if it had been seen.
         fills = all(step.fill is not None for step in self.columns)
         return self.target.names if fills and self.target is not None else ()
 
@@ -620,6 +626,7 @@ class TableSteps:
             complete = complete_rows([raw[step.name] for step in self.columns if step.fill is None])
         if complete is None:
             return self._encoded(raw, first_row)
+        # Encoded alone: a step may refuse what an incomplete row holds in another column.
         X = np.full((len(complete), len(self.names_out)), np.nan, self.dtype)
         X[complete] = self._encoded({name: column.take(complete) for name, column in raw.items()}, first_row)
         return X
@@ -657,6 +664,7 @@ class TableSteps:
 
     def for_other_rows(self) -> TableSteps:
         """Steps for other rows than the fit's: columns of integers and booleans take fractions."""
+        # The fit saw whole numbers only; rows that it did not see may hold halves, which are no error.
         columns = (
             replace(step, dtype=str(np.result_type(step.dtype, np.float32)))
             if isinstance(step, NumberStep) and np.dtype(step.dtype).kind in "iub"

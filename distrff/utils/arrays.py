@@ -52,6 +52,7 @@ def in_one_layout(A: np.ndarray) -> np.ndarray:
 def lay_out(made: object, *names: str) -> None:
     """Bring these fields of a frozen dataclass into the one layout; for its ``__post_init__``."""
     for name in names:
+        # Frozen for everyone else; here the value is still being made.
         object.__setattr__(made, name, in_one_layout(getattr(made, name)))
 
 

@@ -22,6 +22,9 @@ from distrff.utils.jit import compiled, compiles_once, scratch
 _BLOCK = 64  # columns that the workspace of a reduction has room for
 
 
+_C_TYPES: dict[type, Any] = {bytes: ctypes.c_char, float: ctypes.c_double, int: ctypes.c_int}
+
+
 @cache
 def _routine(library: str, name: str, n_arguments: int) -> Any:
     address = get_cython_function_address(f"scipy.linalg.cython_{library}", name)
@@ -36,17 +39,9 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 def _run(library: str, name: str, *arguments: Any) -> None:
-    held = [_held(argument) for argument in arguments]
+    held = [_C_TYPES[type(one)](one) if type(one) in _C_TYPES else one for one in arguments]
     pointers = [one.ctypes.data if isinstance(one, np.ndarray) else ctypes.addressof(one) for one in held]
     _routine(library, name, len(held))(*pointers)
-
-
-def _held(argument: Any) -> Any:
-    if isinstance(argument, bytes):
-        return ctypes.c_char(argument)
-    if isinstance(argument, float):
-        return ctypes.c_double(argument)
-    return ctypes.c_int(argument) if isinstance(argument, int) else argument
 
 
 def _columns(A: np.ndarray, *, overwrite: bool) -> np.ndarray:
@@ -272,10 +267,8 @@ def _is_plain(Z: np.ndarray) -> bool:
 
 @compiled(fastmath=("reassoc", "contract"))
 def _values(Z, C, F):
-    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads.
-
-    The compiler may add in any order, which depends on the width of the machine's vectors.
-    """
+    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads."""
+    # The compiler may add in any order, which depends on the width of the machine's vectors.
     n_rows, n_vectors = F.shape
     zero = Z.dtype.type(0)
     for i in range(0, n_rows - 1, 2):

@@ -108,11 +108,9 @@ _DEGREE = 48  # of cosines of up to 8 places and a third of a wave a place: phas
 
 @lru_cache(maxsize=16)
 def _window(eps: float, dtype: str, d: int) -> Chebyshev:
-    """ψ̂(ξ) of one of d coordinates, for frequencies |ξ| ≤ ⅓ in waves per place of the grid.
-
-    ψ is known by what finufft spreads of single points; it depends on d as well. Only the first coordinate of
-    the points is between two places, so that sums over the others are those of ψ over all places.
-    """
+    """ψ̂(ξ) of one of d coordinates, for frequencies |ξ| ≤ ⅓ in waves per place of the grid."""
+    # ψ is known by what finufft spreads of single points; it depends on d as well. Only the first coordinate
+    # of the points is between two places, so that sums over the others are those of ψ over all places.
     plan, one = _spreading([_MIN_GRID] * d, eps, dtype), np.ones(1, dtype)
     zero = np.zeros(1, one.real.dtype)
     offsets, samples = np.arange(_OFFSETS) / _OFFSETS, []

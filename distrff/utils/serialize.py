@@ -6,6 +6,8 @@ another path for a transposed matrix, with other last bits.
 
 Reading runs no code of the file: a class is looked up in the packages that define sums and solutions, must
 be a dataclass or a named tuple with exactly the stored fields, and its `__init__` is not called.
+
+Beside these: digests of values, parameters as text, and results as strict JSON for people to see.
 """
 
 from __future__ import annotations
@@ -146,6 +148,7 @@ def _instance(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
         if len(items) == len(kind._fields):
             return kind._make(items)
     elif kind is not None and is_dataclass(kind) and {f.name for f in fields(kind)} == set(tree["fields"]):
+        # A class may check or derive in `__init__`, which a damaged file must not run.
         value: Any = object.__new__(kind)  # type: ignore[arg-type]
         for name, item in tree["fields"].items():
             object.__setattr__(value, name, _decoded(item, arrays))
@@ -169,6 +172,7 @@ def compact(value: Any) -> Any:
     BLAS takes another path for a vector with gaps, with other last bits.
     """
     if isinstance(value, np.ndarray):
+        # Both orders stay: a transposed matrix is sent and stored as it lies.
         has_gaps = not (value.flags.c_contiguous or value.flags.f_contiguous)
         return np.ascontiguousarray(value) if has_gaps else value
     if isinstance(value, list | tuple):

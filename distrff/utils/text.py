@@ -24,6 +24,7 @@ def number_text(value: Number, *, trim: bool = False) -> str:
         return "–"
     if value == 0 or (isinstance(value, int) and abs(value) < 10**9):
         return f"{value:,.0f}"
+    # By the digits that are shown: .9996 is 1.00, and has the exponent of 1.
     text, exponent = f"{value:.2e}".split("e")
     plain = -5 < int(exponent) < 6
     if plain:
@@ -55,6 +56,7 @@ def human_seconds(seconds: float) -> str:
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (119.5, 1, "s")):
         if seconds < limit:
             return f"{number_text(float(seconds) * factor)} {unit}"
+    # Rounded before it is split, or 119.9 s would be 1 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{minutes} min {rest} s" if not hours else f"{hours:,} h {minutes} min"

@@ -25,13 +25,9 @@ def test_rates_of_a_cluster(distrff):
     found = distrff("bench", "--json").json
     assert len(found["workers"]) == found["n_threads"] == 2
     for worker in found["workers"]:
-        assert worker["address"].startswith("tcp://")
-        assert worker["blas_threads"] >= 1
-        for rates in (worker["flops"], worker["cosines"]):
-            assert set(rates) == {"float32", "float64"}
-            assert min(rates.values()) > 0
-        assert worker["received_bytes"] > 0
-        assert worker["read_rows"] is None
+        rates = [*worker["flops"].values(), *worker["cosines"].values(), worker["received_bytes"]]
+        assert len(rates) == 5 and min(rates) > 0
+        assert worker["blas_threads"] >= 1 and worker["read_rows"] is None
     assert 0 < found["task_seconds"] < 60
     assert "fit" not in found
 
@@ -40,11 +36,10 @@ def test_rates_of_a_cluster(distrff):
     ("words", "parts"),
     [
         (("--target", "y", *FIT), {"reading", "products"}),
-        (("--model", "svc", "--target", "flag", "--n-components", 32, "--length-scale", 2), {"products"}),
         (("--target", "y", "--features", "binning", "--n-grids", 8, "--alpha", 1), {"features"}),
         (("--target", "y", "--solver", "sgd", "--alpha", 1, "--length-scale", 2), {"products", "cosines"}),
     ],
-    ids=["gram", "svc", "binning", "sgd"],
+    ids=["gram", "binning", "sgd"],
 )
 def test_what_limits_a_fit(distrff, rows, words, parts):
     fit = distrff("bench", rows.parquet, "--columns", "a,b,c", *words, "--json").json["fit"]

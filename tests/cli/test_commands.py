@@ -75,15 +75,9 @@ def test_a_metric(distrff, rows, tmp_path):
         r, d = inspected["metric"]
         assert (d, inspected["n_columns"], inspected["n_components"]) == (3, 3, 16)
         assert f"{r} × 3" in distrff("inspect", out).stdout
-        done = distrff("predict", out, rows.zarr, "--out", tmp_path / "p.zarr", "--overwrite", "--json")
-        assert done.json["shape"] == [600]
     assert r == 2
     wrong = "--kernel", '{"kernel": "gaussian", "metric": [[1, 2]]}'
-    for command in (("plan", rows.zarr), ("fit", rows.zarr, "--out", tmp_path / "n.zarr")):
-        message = distrff.refused(*command, *wrong)
-        assert "the metric has 2 columns, the data 3" in message
-    measured = distrff("kernel-error", rows.zarr, "--kernel", given, "--n-components", 16, "--json")
-    assert measured.json["max_error"] > 0
+    assert "the metric has 2 columns, the data 3" in distrff.refused("plan", rows.zarr, *wrong)
 
 
 def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows, tmp_path):
@@ -262,28 +256,21 @@ CG = ("--solver", "cg", "--alpha", 1, *SMALL)
 PCA = ("--model", "pca", *SMALL)
 
 
-def test_a_likelihood_model(rows, distrff, tmp_path):
-    out, words = tmp_path / "m.zarr", (rows.parquet, *LIKELIHOOD, "--C", 10, "--noise", "probit", "--json")
-    report = distrff("fit", *words, "--out", out).json
+@pytest.mark.parametrize(
+    ("words", "certificate", "n_sweeps"),
+    [((*LIKELIHOOD, "--C", 10, "--noise", "probit"), "duality_gap", 12), (CG, "relative_residual", 12)],
+    ids=["likelihood", "cg"],
+)
+def test_fits_by_light_sweeps(rows, distrff, tmp_path, words, certificate, n_sweeps):
+    out, data = tmp_path / "m.zarr", rows.parquet if "--target" in words else rows.zarr
+    report = distrff("fit", data, *words, "--tol", 1e-4, "--out", out, "--json").json
     assert report["status"] == "CONVERGED"
-    assert report["duality_gap"] <= report["tol"] == 1e-3
-    assert report["primal"] >= report["dual"] > 0
-    assert "alpha" not in report
-    assert distrff("inspect", out, "--json").json["duality_gap"] == report["duality_gap"]
-    assert distrff("score", out, rows.parquet, "--target", "flag", "--json").json["accuracy"] > 0.5
-    assert distrff("plan", *words).json["n_sweeps"] == 12
-
-
-def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
-    out, words = tmp_path / "m.zarr", (rows.zarr, *CG, "--tol", "1e-9", "--json")
-    report = distrff("fit", *words, "--out", out).json
-    assert (report["status"], report["solver"]) == ("CONVERGED", "cg")
-    assert report["relative_residual"] <= report["tol"] == 1e-9
-    assert distrff("inspect", out, "--json").json["relative_residual"] == report["relative_residual"]
-    by_gram = distrff("fit", rows.zarr, *CG[2:], "--out", tmp_path / "g.zarr", "--json").json
-    assert by_gram["solver"] == "gram"
-    assert report["rkhs_norm"] == pytest.approx(by_gram["rkhs_norm"], rel=1e-6)
-    assert distrff("plan", *words).json["one_in"] == 1
+    assert report[certificate] <= report["tol"] == 1e-4
+    assert distrff("inspect", out, "--json").json[certificate] == report[certificate]
+    of_target = ("--target", "flag") if "--target" in words else ()
+    scored = distrff("score", out, data, *of_target, "--json").json
+    assert scored.get("accuracy", scored.get("r2")) > 0.5
+    assert distrff("plan", data, *words, "--json").json["n_sweeps"] == n_sweeps
 
 
 @pytest.mark.parametrize("solver", ["margins", "cg"])

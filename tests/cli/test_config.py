@@ -100,9 +100,7 @@ def test_plan_and_fit_share_a_file(distrff, tmp_path, rng):
         lines = done.stderr.splitlines()
         assert "left out: text, when (no numbers; --one-hot takes text, --datetime times)" in lines
         assert lines.index("left out: text, when (no numbers; --one-hot takes text, --datetime times)") < 3
-    frame.assign(y=frame["a"]).to_csv(tmp_path / "x.csv", index=False)
-    words = ("--one-hot", "--max-categories", 2, "--missing", "mean", "--random-state", 0, "--overwrite")
-    done = distrff("fit", tmp_path / "x.csv", "--config", config, *words)
+    done = distrff("plan", "--config", config, "--one-hot", "--missing", "mean")
     assert "left out: when (it holds times; --datetime seconds or parts takes them)" in done.stderr
 
 

@@ -26,6 +26,7 @@ OF_PYTHON = (
     "features/search/candidates.py: maps=",
     "features/base.py: kernel__",
     "io/arrays.py",  # of arrays in memory
+    "io/convert/convert.py: distrff.open_dataset(xarray",  # a line of Python for files that no command reads
     "io/open.py: sample_dim",
     "io/open.py: ids goes with stored rows; a frame",
     "io/open.py: … to distrff.open_dataset(frame",

@@ -118,6 +118,7 @@ def test_no_credentials(distrff, bucket, options, tmp_path):
     assert SECRET not in distrff.refused("inspect", f"{bucket}/x", "--storage-option", SECRET)
 
 
+@pytest.mark.slow
 def test_the_example(options, monkeypatch, capsys):
     monkeypatch.setattr(s3_roundtrip, "s3_server", lambda: nullcontext(options))  # it takes seconds to start
     done = s3_roundtrip.main(["--n-rows", "2000", "--n-components", "64", "--workers", "1"])

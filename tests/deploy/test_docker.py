@@ -10,9 +10,6 @@ import secrets
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,8 +19,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy import chart, pods
-from tests.deploy.kubernetes import pods as pods_of
-from tests.deploy.pods import Surroundings
 from tests.support import commands
 
 DOCKER = chart.ROOT / "deploy" / "docker"
@@ -277,46 +272,3 @@ def test_its_steps_make_an_environment_that_works_with_all_loops_compiled(image)
     cache = Path(image.environment["DISTRFF_LOOPS"])
     assert str(cache).startswith(str(image.root))
     assert {file.name.split("-")[0] for file in cache.rglob("*.nbi")} == compiled_loops()
-
-
-def answer(url: str, token: str | None = None, **form: str) -> int:
-    """The status of what a server answers."""
-    request = urllib.request.Request(url, urllib.parse.urlencode(form).encode() if form else None)
-    if token is not None:
-        request.add_header("Authorization", f"token {token}")
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answered:
-            return answered.status
-    except urllib.error.HTTPError as error:
-        return error.code
-
-
-@pytest.mark.slow
-def test_the_notebook_asks_for_its_token(image, tmp_path, monkeypatch):
-    """JupyterLab as it is rendered, with the file that the chart writes."""
-    container, token = pods_of(chart.OVERLAYS)["dask-jupyter"].container, secrets.token_hex(16)
-    (port,) = pods.free_ports(1)
-    (config,) = chart.manifests_of(chart.OVERLAYS, "ConfigMap").values()
-    around = Surroundings(
-        tmp_path,
-        {"distrff-jupyter": {"token": token}},
-        {"/usr/local/etc/jupyter": str(tmp_path), "0.0.0.0": "127.0.0.1"},
-        {"8888": port},
-        commands=tuple(Path(image.here(folder)) for folder in ("/opt/distrff/bin", "/usr/local/bin")),
-    )
-    home = around.folder / "volumes" / "home"
-    for name, text in config["data"].items():
-        (tmp_path / name).write_text(around.here(text).replace("/home/distrff", str(home)))
-    # Who is kept from writing is root here.
-    own = [f"--ServerApp.port={port}", "--allow-root"]
-    monkeypatch.setenv("DISTRFF_EXAMPLES", image.environment["DISTRFF_EXAMPLES"])
-    with pods.processes() as begin:
-        process = begin(container, around, "jupyter", *own)
-        pods.wait_for_probe(container, "readinessProbe", around, process)
-        contents = f"http://127.0.0.1:{port}/api/contents"
-        assert answer(contents) == 403
-        assert answer(contents, "wrong") == 403
-        assert answer(contents, token) == 200
-        for password in ("dask", "unusable", ""):
-            assert answer(f"http://127.0.0.1:{port}/login", password=password) in (401, 403)
-        assert answer(contents + "/examples", token) == 200

@@ -141,19 +141,15 @@ def test_the_whole_page(searched):
 
 
 def test_learned_length_scales_are_shown_by_column(rng):
-    X = rng.standard_normal((200, 30))
+    X = pd.DataFrame(rng.standard_normal((200, 30))).add_prefix("<b>")
     ard = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 32), 1.0, random_state=0)
-    page = ard.fit(X, np.sin(X[:, 7])).report_.to_html()
-    columns = [label for label in bars(page) if re.fullmatch(r"column \d+", label)]
-    assert len(columns) == 20
-    assert columns[0] == "column 7"
+    page = ard.fit(X, np.sin(X["<b>7"])).report_.to_html()
+    columns = [label for label in bars(page) if label.startswith("<b>")]
+    assert (len(columns), columns[0]) == (20, "<b>7")
     assert "10 columns of longer widths are not drawn" in words(page)
     assert "30 widths" in facts(page)["kernel"]
     assert "marginal likelihood of 200 rows" in words(page)
-    frame = pd.DataFrame(X[:, :2], columns=["<b>height</b>", "width"])
-    page = ard.fit(frame, np.sin(frame["width"])).report_.to_html()
     assert "<b>" not in page
-    assert re.search(r"width.*<b>height</b>", words(page))
 
 
 def test_a_map_that_chose_itself_tells_how(rng):
@@ -177,14 +173,8 @@ def test_a_map_that_chose_itself_tells_how(rng):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        drf.KernelRidge(alpha="cv", cv=2),
-        drf.KernelRidge(alpha=1.0, solver="cg"),
-        drf.KernelRidgeClassifier(alpha=1.0),
-        drf.KernelSVC(loss="squared_hinge"),
-        drf.KernelPCA(),
-    ],
-    ids=lambda model: type(model).__name__,
+    [drf.KernelRidge(alpha="cv", cv=2), drf.KernelSVC(loss="squared_hinge"), drf.KernelPCA()],
+    ids=str,
 )
 def test_the_time_that_was_planned_for_this_fit_is_shown(rng, model):
     def times():

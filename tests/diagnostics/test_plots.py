@@ -150,6 +150,9 @@ def test_what_cannot_be_drawn(ax, rows):
         (drf.plot_decision_surface, (model, X, y[:-1]), "y must have shape"),
         (drf.plot_decision_surface, (several, X), "one output"),
         (drf.plot_decision_surface, (flat, X[:, :1]), "at least two columns"),
+        (drf.plot_importance, (rows,), "expected the result of"),
+        (drf.plot_partial_dependence, (rows,), "expected the result of"),
+        (drf.plot_partial_dependence, (curve_of("number", [1.0]), "z"), "no curve of column 'z'; it has: x"),
     ):
         with pytest.raises(InputError if words else (InputError, TypeError), match=words):
             draw(*given, ax=ax)
@@ -214,11 +217,3 @@ def test_partial_dependence_of_many_classes_shows_those_that_vary_most(ax):
     drf.plot_partial_dependence(curve_of("number", [1.0, 2.0, 3.0], 20), ax=ax)
     assert list(lines(ax)) == list(map(str, range(12, 20)))
     assert len(set(styles(ax))) == 8
-
-
-def test_results_that_cannot_be_drawn(rows):
-    for plot in (drf.plot_importance, drf.plot_partial_dependence):
-        with pytest.raises(InputError, match="expected the result of"):
-            plot(rows)
-    with pytest.raises(InputError, match="has no curve of column 'z'; it has: x"):
-        drf.plot_partial_dependence(curve_of("number", [1.0]), "z")

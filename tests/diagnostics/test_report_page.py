@@ -283,19 +283,6 @@ def test_texts_are_escaped():
     assert words(page).count(in_charts) > 3
 
 
-@pytest.mark.parametrize("chosen", [0.01, 0.5, 1.0])
-@pytest.mark.parametrize("folds", [None, [], PARTS["path"]["fold_scores"]])
-def test_parts_of_a_path(chosen, folds):
-    path = {**PARTS["path"], "alpha": chosen, "fold_scores": folds, "noise_floor": 2e-5}
-    shown = words(report(path=path).to_html())
-    assert "chosen" in shown
-    assert ("lowest to highest" in shown) == bool(folds)
-    assert "noise floor" not in shown, "it is far below the grid"
-    of_C = {name: path[name] for name in ("mean_score", "fold_scores", "criterion")}
-    of_C |= {"Cs": path["alphas"], "C": chosen, "loss": "hinge", "solver": "lbfgs"}
-    assert "Error against C" in headings(report(path=of_C).to_html())
-
-
 def test_pages_are_the_same_each_time_and_leave_matplotlib_alone():
     """Also in threads, and whatever style the user has."""
     alone = report().to_html()

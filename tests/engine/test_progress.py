@@ -3,13 +3,10 @@
 import io
 import types
 
-import dask
 import pytest
 from ipykernel.iostream import OutStream
 
 from distrff.engine.progress import FitLine, lines_echoed, pass_line, roughly
-from distrff.engine.reduction import Reduction, Segmentation
-from distrff.engine.run import begin_run
 
 
 class Terminal(io.StringIO):
@@ -60,36 +57,6 @@ def test_a_line_where_somebody_does(run, stream):
     assert afterwards.strip() == ""  # the line is cleared
     assert afterwards.endswith("\r")
     assert "\n" not in shown + afterwards
-
-
-class Slow(Reduction):
-    """A reduction whose segments take two seconds each, by the clock."""
-
-    def __init__(self, clock):
-        self.clock = clock
-
-    def size_bytes(self, n_rows):
-        return 8
-
-    def zero(self):
-        return 0
-
-    def update(self, total, rows, arrays):
-        self.clock.now += 2
-        return total + rows.stop - rows.start
-
-
-def test_a_fit_shows_its_passes_on_standard_error(clock, monkeypatch, capsys):
-    stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
-    sizes = {"n_rows": 100, "n_columns": 2, "row_bytes": 16, "chunk_rows": 10, "held_bytes": 0}
-    rows = types.SimpleNamespace(
-        **sizes, source="rows", rows=lambda start, stop: types.SimpleNamespace(start=start, stop=stop)
-    )
-    with dask.config.set(scheduler="synchronous"):
-        assert begin_run().total("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
-    assert "margins, 10% of 100 rows" in stream.getvalue()
-    assert capsys.readouterr().out == ""
 
 
 # The line of a fit.

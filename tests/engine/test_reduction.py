@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from distrff.engine import tasks
 from distrff.engine.reduction import OrderedMerge, Reduction, n_levels
-from distrff.engine.run import LocalExecution
-from distrff.engine.tasks import begin_task, merge_partials, reduce_rows
+from distrff.engine.tasks import LocalExecution, begin_task, merge_partials, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import RowBlock

@@ -106,15 +106,6 @@ def test_every_segment_is_taken_once_whoever_asks(n_segments, threads, data):
     assert sorted(taken) == list(range(n_segments))
 
 
-@given(threads=WORKERS.filter(bool), per_thread=st.integers(1, 8))
-def test_runs_are_as_long_as_threads_ask_for(threads, per_thread):
-    shares = SegmentShares(list(range(per_thread * sum(threads.values()))), threads)
-    for worker, n_threads in threads.items():
-        taken = [shares.take(worker) for _ in range(per_thread * n_threads)]
-        assert all(b == a + 1 for a, b in pairwise(taken))
-    assert not shares
-
-
 @given(n_segments=st.integers(0, 60), threads=WORKERS.filter(bool), data=st.data())
 def test_what_a_worker_keeps_it_takes_itself_and_first(n_segments, threads, data):
     homes = st.sampled_from([*threads, "gone", ""])

@@ -9,7 +9,6 @@ import zarr
 
 import distrff as drf
 from distrff.diagnostics.survey import survey_rows
-from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import PlanRefused
 
@@ -18,7 +17,7 @@ FEW_BYTES = 2**25
 
 @pytest.fixture(autouse=True)
 def workers(monkeypatch):
-    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 4 * 2**30)
+    monkeypatch.setattr("distrff.engine.tasks.MEMORY_LIMIT", 4 * 2**30)
     with dask.config.set(scheduler="synchronous"):
         yield
 

@@ -7,14 +7,8 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
-from distrff.fitting.gram import GramReduction
-from distrff.io.arrays import as_dataset
 from distrff.io.storage import read_group, write_group
-from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
-from distrff.preprocessing.folds import HashFolds
-from distrff.solvers.ridge import unpack
 from tests.support.fits import fourier, ridge
-from tests.support.sweeps import of_features
 
 # Of the Gram of n rows each entry is off by a few u·n; at κ = Σs/alpha the weights are off by a few u·κ.
 ALPHA = 1e-2
@@ -191,31 +185,7 @@ def test_fit_features(problem):
 # Sums and differences, what they refuse, and files
 
 
-D = 16
-SPEC = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
-
-
-def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_folds=3):
-    """The Gram of some rows by one reduction in float64."""
-    scaling = Scaling() if scaling is None else scaling
-    if targets is None:
-        Y = np.reshape(y, (len(X), -1))
-        targets = NumericTargets.centred(Y.mean(axis=0), Y.std(axis=0))
-    folds = HashFolds(n_folds, 0)
-    fields = of_features(spec, targets, scaling=scaling, tile_rows=64)
-    reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
-    A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
-    A = np.array([unpack(triangle) for triangle in reduction.finish(A)])
-    return drf.GramStatistics(
-        A=A,
-        n_rows=len(X),
-        specification=spec,
-        scaling=scaling,
-        targets=targets,
-        dtype="float64",
-        tile_rows=64,
-        y_is_1d=np.ndim(y) == 1,
-    )
+MAP = drf.FourierFeatures(drf.Gaussian(2.0), 16, random_state=3)
 
 
 def few_rows(rng, n, offset=0.0):
@@ -223,8 +193,12 @@ def few_rows(rng, n, offset=0.0):
     return X, offset + np.sin(X[:, 0]) + 0.1 * rng.standard_normal(n), rng.uniform(0.5, 2, n)
 
 
+def gram_of(X, y, s=None, features=MAP, **options):
+    return drf.gram(X, features, y, s, **{"cv": 3, "scale": "none", "random_state": 0} | options)
+
+
 def test_sums_of_earlier_versions_know_neither_names_nor_steps(rng, tmp_path):
-    gram, path = statistics_of(*few_rows(rng, 60)), str(tmp_path / "gram.zarr")
+    gram, path = gram_of(*few_rows(rng, 60)), str(tmp_path / "gram.zarr")
     replace(gram, column_names=("a", "b")).save(path)
     arrays, metadata = read_group(path, kind="gram")
     assert drf.GramStatistics.load(path).column_names == ("a", "b")
@@ -240,45 +214,37 @@ def test_sums_of_earlier_versions_know_neither_names_nor_steps(rng, tmp_path):
 
 def test_grams_that_do_not_fit_are_refused(rng):
     X, y, s = few_rows(rng, 60)
-    gram = statistics_of(X, y, s)
-    other_map = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=4).fit(X).specification_
-    classes = ClassTargets(np.array([0, 1]))
-    labels, other_scaling = (y > 0).astype(int), Scaling(np.zeros(2), np.ones(2))
-    by_class = statistics_of(X, labels, s, targets=classes)
+    gram, by_class = gram_of(X, y, s), gram_of(X, y > 0, s, targets="classes")
+    other_map = drf.FourierFeatures(drf.Gaussian(2.0), 16, random_state=4)
     remedy = r"make the second one like the first"
     cases = [
-        (statistics_of(X, y, s, spec=other_map), f"of different maps .*{remedy}"),
-        (statistics_of(X, y, s, scaling=other_scaling), f"scale their columns differently.*; {remedy}"),
-        (statistics_of(X, y, s, n_folds=2), r"3 and 2 folds of \(18, 18\) and \(18, 18\) sums"),
-        (statistics_of(X, np.column_stack([y, y]), s), "the same number of folds, features and targets"),
+        (gram_of(X, y, s, other_map), f"of different maps .*{remedy}"),
+        (gram_of(X, y, s, scale="standard"), f"scale their columns differently.*; {remedy}"),
+        (gram_of(X, y, s, cv=2), r"3 and 2 folds of \(18, 18\) and \(18, 18\) sums"),
+        (gram_of(X, np.column_stack([y, y]), s), "the same number of folds, features and targets"),
         (by_class, f"code their targets differently .*{remedy}"),
     ]
     for other, message in cases:
         for combine in (gram.__add__, gram.__sub__):
             with pytest.raises(InputError, match=message):
                 combine(other)
-    for targets in (ClassTargets(np.array([0, 1]), np.array([1.0, 3.0])), ClassTargets(np.array([0, 1, 2]))):
-        with pytest.raises(InputError, match="these Grams"):
-            by_class + statistics_of(X, labels, s, targets=targets)
+    with pytest.raises(InputError, match="these Grams"):
+        by_class + gram_of(X, np.arange(60) % 3, s, targets="classes")
     for other in (3, None, "gram", np.zeros((18, 18))):
         for combine in (lambda other=other: gram + other, lambda other=other: gram - other):
             with pytest.raises(TypeError):
                 combine()
-    few, many = statistics_of(*few_rows(rng, 50)), statistics_of(*few_rows(rng, 90))
+    few, many = gram_of(*few_rows(rng, 50)), gram_of(*few_rows(rng, 90))
     with pytest.raises(InputError, match=r"cannot subtract 90 rows of weight .* from 50 rows"):
         few - many
     with pytest.raises(InputError, match="that the first Gram holds"):
-        few - statistics_of(X[:40], y[:40], np.full(40, 1e3))
-
-
-# Files
+        few - gram_of(X[:40], y[:40], np.full(40, 1e3))
 
 
 def test_a_gram_comes_back_from_its_file(rng, tmp_path):
     X, y, s = few_rows(rng, 60, 1e6)
-    scaling = Scaling(np.array([0.5, 0.1]), np.array([2.0, 3.0]))
-    gram = replace(statistics_of(X, y, s, scaling=scaling), dtype="float32", tile_rows=2048)
-    url = str(tmp_path / "gram.zarr")
+    gram, url = gram_of(X.astype(np.float32), y, s, scale="standard"), str(tmp_path / "gram.zarr")
+    assert gram.dtype == "float32"
     gram.save(url)
     back = drf.GramStatistics.load(url)
     np.testing.assert_array_equal(back.A, gram.A)
@@ -290,14 +256,13 @@ def test_a_gram_comes_back_from_its_file(rng, tmp_path):
     np.testing.assert_array_equal((gram + back).A, 2 * gram.A)
     with pytest.raises(InputError, match="gram"):
         drf.load_model(url)
-    targets = ClassTargets(np.array(["a", "b", "c"], object), np.array([1.0, 2.0, 3.0]))
-    labelled = statistics_of(X, targets.classes[np.digitize(y - 1e6, [-0.3, 0.3])], targets=targets)
+    labelled = gram_of(X, np.array(["a", "b", "c"], object)[np.digitize(y - 1e6, [-0.3, 0.3])])
     with pytest.raises(InputError, match="overwrite"):
         labelled.save(url)
-    assert not drf.GramStatistics.load(url).targets.same_kind(targets)
+    assert not drf.GramStatistics.load(url).targets.same_kind(labelled.targets)
     labelled.save(url, overwrite=True)
     back = drf.GramStatistics.load(url)
-    assert back.targets.same_kind(targets)
+    assert back.targets.same_kind(labelled.targets)
     assert back.y_is_1d
     np.testing.assert_array_equal((labelled - back).A, 0.0)
     np.testing.assert_array_equal((labelled + back).A, 2 * labelled.A)

@@ -9,7 +9,7 @@ from sklearn.decomposition import KernelPCA as ExactKernelPCA
 
 import distrff as drf
 from distrff.diagnostics.bounds import spectral_norm_error
-from distrff.engine import run as engine_run
+from distrff.engine import tasks as engine_tasks
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
 from tests.support.fits import fourier, never
@@ -108,6 +108,6 @@ def test_bad_rows_and_what_does_not_fit(problem, monkeypatch):
     fitted = drf.KernelPCA(fourier(), scale="none").fit(problem.X)
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
         fitted.transform(problem.X[:, :3])
-    monkeypatch.setattr(engine_run, "reduce_rows", never)
+    monkeypatch.setattr(engine_tasks, "reduce_rows", never)
     with pytest.raises(PlanRefused):
         drf.KernelPCA(fourier(2**20), scale="none").fit(problem.X)

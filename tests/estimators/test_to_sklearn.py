@@ -64,28 +64,22 @@ def rows(rng):
 
 
 @pytest.mark.parametrize("name", MAPS)
-@pytest.mark.parametrize("scale", ["none", "standard"])
-def test_every_map_that_has_one(rows, rng, name, scale):
-    y = np.sin(rows).sum(axis=1)
-    model = drf.KernelRidge(MAPS[name], alpha=1e-2, scale=scale).fit(rows[:80], y[:80])
-    pipeline = model.to_sklearn()
-    assert all(type(part).__module__.startswith("sklearn.") for _, part in pipeline.steps)
-    np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
-
-
-@pytest.mark.parametrize("name", MAPS)
-@pytest.mark.parametrize("container", ["pandas", "polars"])
 @pytest.mark.filterwarnings("ignore:X has feature names:UserWarning")  # it was fitted without a container
-def test_features_have_names_in_every_container(rows, name, container):
+def test_every_map_that_has_one_and_its_features_have_names_in_every_container(rows, name):
+    y = np.sin(rows).sum(axis=1)
+    plain = drf.KernelRidge(MAPS[name], alpha=1e-2, scale="none").fit(rows[:80], y[:80])
+    np.testing.assert_allclose(plain.to_sklearn().predict(rows), plain.predict(rows), **CLOSE)
     model = drf.KernelRidge(MAPS[name], alpha=1e-2, scale="standard").fit(rows, rows[:, 0])
     pipeline = model.to_sklearn()
+    assert all(type(part).__module__.startswith("sklearn.") for _, part in pipeline.steps)
     names = pipeline[:-1].get_feature_names_out().tolist()
     assert len(set(names)) == len(names) == model.model_.specification.n_features
-    with config_context(transform_output=container):
+    for container in ("pandas", "polars"):
+        with config_context(transform_output=container):
+            assert list(pipeline[:-1].transform(rows).columns) == names
+            np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
+        pipeline.set_output(transform=container)
         assert list(pipeline[:-1].transform(rows).columns) == names
-        np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
-    pipeline.set_output(transform=container)
-    assert list(pipeline[:-1].transform(rows).columns) == names
 
 
 @pytest.mark.parametrize("name", MAPS)

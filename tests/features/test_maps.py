@@ -253,8 +253,18 @@ def test_columns_and_products_are_those_of_the_maps_times_root_weights(rng, weig
     np.testing.assert_allclose(ready.feature_sums(S @ B), S @ Z, atol=50 * atol)
 
 
-def test_parameters_and_seeds_of_the_maps(rng):
-    map_, X = mixed(), rng.standard_normal((40, 3))
+def test_parameters_seeds_and_passes_of_the_maps(rng):
+    map_, X, requested = mixed(), rng.standard_normal((40, 3)), []
+
+    def row_source(reduction):
+        requested.append(reduction.label)
+        return reduction.update(reduction.zero(), 0, X, None)
+
+    both = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
+    both = ConcatenatedFeatures(both).fit_sample(Sample(X[:10], None, None, 1, row_source))
+    assert requested == ["landmarks", "landmarks", "landmarks by leverage"]
+    assert both.outline(3, 80).n_passes == 3
+    assert both.outline(3, 80).cost == both.specification_.cost == product_cost(3, triangle_share=0.5)
     assert map_.get_params()["maps__0__n_components"] == 8
     assert map_.get_params()["maps__3__transformer__degree"] == 2
     copy = clone(map_).set_params(maps__0__n_components=6, maps__0__kernel__length_scale=3.0)
@@ -271,19 +281,3 @@ def test_parameters_and_seeds_of_the_maps(rng):
     assert pair.set_params(maps__1__random_state=5).fit(X).maps_[1].seed_ == 5
     traits = [fitted_.fit(X).specification_.traits for fitted_ in (pair, map_)]
     assert [Trait.FROM_ROWS in of for of in traits] == [False, True]
-
-
-def test_the_reductions_of_all_maps_are_run(rng):
-    X = rng.standard_normal((50, 3))
-    maps = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
-    map_ = ConcatenatedFeatures(maps)
-    assert map_.outline(3, 80).n_passes == 3
-    requested = []
-
-    def row_source(reduction):
-        requested.append(reduction.label)
-        return reduction.update(reduction.zero(), 0, X, None)
-
-    map_.fit_sample(Sample(X[:10], None, None, 1, row_source))
-    assert requested == ["landmarks", "landmarks", "landmarks by leverage"]
-    assert map_.outline(3, 80).cost == map_.specification_.cost == product_cost(3, triangle_share=0.5)

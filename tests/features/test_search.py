@@ -11,11 +11,11 @@ from numpy.testing import assert_allclose
 
 from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search.candidates import (
+    BY_COLUMN,
     EQUISPACED,
-    MEDIAN_WIDTH,
+    IN_OWN_UNITS,
     METRIC,
     ONE_WIDTH,
-    SMOOTH_WIDTHS,
     Candidate,
     choose,
 )
@@ -71,8 +71,8 @@ def test_halving_keeps_the_best_and_those_that_are_named():
         return [math.inf if one == 7 else one for one in field]
 
     assert halving(range(24), judge, 3, lambda ranked: [23, ranked[0]]) == [0, 23]
-    # An eighth of 23, of which two are named; then the two.
-    assert stages == [list(range(24)), [0, 1, 23], [0, 23]]
+    # Half of 23, of which two are named; then an eighth.
+    assert stages == [list(range(24)), [*range(7), *range(8, 12), 23], [0, 23]]
     assert halving([7], judge, 3) == []
 
 
@@ -187,9 +187,9 @@ def candidate(rule, kind="nystroem"):
     return Candidate(kind, Gaussian("auto"), rule)
 
 
-@pytest.mark.parametrize(("excess", "noise", "simple_wins"), [(0.02, 1.0, True), (0.05, 0.3, False)])
-@pytest.mark.parametrize("simple", [MEDIAN_WIDTH, ONE_WIDTH, SMOOTH_WIDTHS])
-def test_less_fitted_is_taken_within_a_standard_error(rng, simple, excess, noise, simple_wins):
+@pytest.mark.parametrize(("excess", "noise", "simple_wins"), [(0.05, 1.0, True), (0.05, 0.3, False)])
+@pytest.mark.parametrize("simple", [IN_OWN_UNITS, ONE_WIDTH, BY_COLUMN])
+def test_less_fitted_is_taken_within_two_standard_errors(rng, simple, excess, noise, simple_wins):
     """Of the difference on the same 1000 rows, here noise/√1000."""
     losses = 1 + rng.uniform(size=1000)
     difference = noise * rng.standard_normal(1000)
@@ -209,7 +209,7 @@ def test_the_cheaper_of_equally_simple_ones_is_taken_and_equispaced_features_bef
     kinds = ("fourier", "nystroem")
     assert choose(errors, lambda one: kinds.index(one.kind)).kind == "fourier"
     errors[candidate(METRIC)] = error_of(losses - 1e-3 + noise)
-    errors[candidate(SMOOTH_WIDTHS, EQUISPACED)] = error_of(losses + 0.01 - noise)
+    errors[candidate(BY_COLUMN, EQUISPACED)] = error_of(losses + 0.01 - noise)
     assert choose(errors, lambda one: 0).kind == EQUISPACED
 
 

@@ -106,7 +106,7 @@ def test_the_gap_is_closed_in_few_sweeps(name, C):
 
 def awkward(problem, case):
     """Rows, labels and weights that a solver may stumble over."""
-    X, y, s = problem.X.copy(), classes_of(problem.y, 4), problem.s.copy()
+    X, y, s = problem.X[:450].copy(), classes_of(problem.y, 4)[:450], problem.s[:450].copy()
     if case == "rare class":
         y = np.where(np.arange(len(y)) < 3, 9, y)
     if case == "constant column":

@@ -15,7 +15,7 @@ from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.fitted import product_cost
 from distrff.fitting import cost
-from distrff.fitting.cost import Size, refusal, with_kept
+from distrff.fitting.cost import Size, refusal
 from distrff.fitting.gram import gram_peak_bytes
 from distrff.utils.text import human_bytes
 from tests.support import plans
@@ -175,14 +175,15 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
         workers = Workers(**CLUSTER, memory_limit=limit * 2**30)
         without = plans.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
-        if wish is True and cost._room(without, workers) < needed:
+        room = 0.6 * workers.memory_limit - without.worker_peak_bytes - cost.IDLE_BYTES
+        if wish is True and room < needed:
             with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
-                with_kept(without, wish, workers)
+                plans.kept(without, wish, workers)
             number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
             enough = Workers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
-            assert with_kept(plans.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
+            assert plans.kept(plans.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
-        found = with_kept(without, wish, workers)
+        found = plans.kept(without, wish, workers)
         assert found.worker_peak_bytes == without.worker_peak_bytes + found.kept_bytes
         assert found.kept_bytes == 0 or found.worker_peak_bytes <= 0.6 * workers.memory_limit
         assert 0 <= found.kept_features + found.kept_rows <= LIGHT.n_rows
@@ -197,6 +198,6 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
 
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
     workers = Workers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
-    assert with_kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
+    assert plans.kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
-        with_kept(plans.count("gram", LIGHT, workers), True, workers)
+        plans.kept(plans.count("gram", LIGHT, workers), True, workers)

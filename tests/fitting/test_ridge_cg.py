@@ -5,7 +5,6 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
-from distrff.engine import run as engine_run
 from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
 from distrff.fitting.cg import RidgePasses
@@ -166,7 +165,7 @@ def wide(alpha, **options):
 def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
     limit = int((too_much + cost.IDLE_BYTES) / cost._USABLE_SHARE) - 2**20
-    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", limit)
+    monkeypatch.setattr("distrff.engine.tasks.MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)
     assert fitted.report_["solver"] == "cg"
@@ -177,6 +176,6 @@ def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     for refused in (wide(30.0, solver="gram"), wide("gcv")):
         with pytest.raises(PlanRefused):
             refused.fit(problem.X, problem.y)
-    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 2**28)
+    monkeypatch.setattr("distrff.engine.tasks.MEMORY_LIMIT", 2**28)
     with pytest.raises(PlanRefused, match="smallest changes that fit"):
         model(solver="auto").fit(problem.X, problem.y)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.engine import run as engine_run
+from distrff.engine import tasks as engine_tasks
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.features import binning as occupied_bins
@@ -56,7 +56,7 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
 
 
 def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
-    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 10**9)
+    monkeypatch.setattr(engine_tasks, "MEMORY_LIMIT", 10**9)
     (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
     for estimator in (
         drf.KernelRidge(map_, alpha=1.0, scale="none"),

@@ -318,58 +318,57 @@ def header(**changes):
 
 CHUNK, NODE, ROOT = "W/c/0/0", "W/zarr.json", "zarr.json"
 NODES = [b"{", *(b'{"zarr_format": 3, "node_type": "%b"}' % kind for kind in (b"array", b"group"))]
-ROOTS = [b'{"zarr_format": 3, ', b"\xff\xfe\x00", b"[1]"]
-NOT_OURS = "not a group of distrff"
-
-
-NOT_REGULAR = "array 'W' cannot be read.*no regular file"
-CHECKSUM = "array 'W' does not match its checksum"
-UNREADABLE = "array 'W' cannot be read"
-OTHERS = "the metadata do not match"
-MISSING = "array 'W' is missing"
+FORMS = [
+    {"shape": [10**9] * 2},
+    {"shape": [True, 6]},
+    *({"data_type": t} for t in ("object", "<U99999999", ["bool"])),
+]
+DAMAGES = {
+    "array 'W' cannot be read.*no regular file": [
+        *(replaced(name, os.mkfifo) for name in (CHUNK, NODE)),
+        replaced(CHUNK, endless),
+    ],
+    "array 'W' does not match its checksum": [
+        *(
+            rewritten(CHUNK, change)
+            for change in (lambda data: data[:-3], lambda _: b"", lambda data: data + b"x" * 8)
+        ),
+        rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:]),
+        lambda path: os.truncate(path / CHUNK, 2**40),
+        header(checksums={"W": 3}),
+    ],
+    "array 'W' is missing": [replaced(CHUNK, Path.exists), lambda path: shutil.rmtree(path / "W")],
+    "array '../../W' is missing": [header(checksums={"../../W": "0"})],
+    "array 'W' cannot be read": [
+        *(rewritten(NODE, lambda data, text=text: text) for text in NODES),
+        rewritten(NODE, lambda data: data + b" " * 2**16 + b"x"),
+        *(updated(NODE, **form) for form in FORMS),
+    ],
+    "the metadata do not match": [
+        *(updated(NODE, **other) for other in ({"shape": [3, 2]}, {"data_type": "int64"})),
+        *(header(**{key: other}) for key in ("metadata", "checksums") for other in ({}, None)),
+        header(format="one"),
+    ],
+    "not a group of distrff": [
+        *(replaced(ROOT, make) for make in (os.mkfifo, endless)),
+        *(
+            rewritten(ROOT, lambda _, text=text: text)
+            for text in (b'{"zarr_format": 3, ', b"\xff\xfe\x00", b"[1]")
+        ),
+        lambda path: os.truncate(path / ROOT, 2**40),
+        updated(ROOT, attributes={"title": "someone else's"}),
+    ],
+    "is not a Zarr group": [replaced(ROOT, Path.exists)],
+    "cannot be read": [header(checksums=other) for other in (7, ["W"])],
+    r"distrff 9\.1 in format 2.*update distrff": [header(format=2, version="9.1")],
+    "incomplete": [header(complete=other) for other in (False, None)],
+    "this is a gram, not a model": [header(kind="gram")],
+    "this is a a b, not a model": [header(kind="a\nb")],
+}
 
 
 @pytest.mark.parametrize(
-    ("words", "damage"),
-    [
-        *((NOT_REGULAR, damage) for damage in (replaced(CHUNK, os.mkfifo), replaced(NODE, os.mkfifo))),
-        (NOT_REGULAR, replaced(CHUNK, endless)),
-        *((NOT_OURS, damage) for damage in (replaced(ROOT, os.mkfifo), replaced(ROOT, endless))),
-        (CHECKSUM, rewritten(CHUNK, lambda data: data[:-3])),
-        (CHECKSUM, rewritten(CHUNK, lambda data: b"")),
-        (CHECKSUM, rewritten(CHUNK, lambda data: data + b"12345678")),
-        (CHECKSUM, rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:])),
-        *(
-            (MISSING, damage)
-            for damage in (replaced(CHUNK, Path.exists), lambda path: shutil.rmtree(path / "W"))
-        ),
-        *((UNREADABLE, rewritten(NODE, lambda data, text=text: text)) for text in NODES),
-        *(
-            (UNREADABLE, updated(NODE, **other))
-            for other in ({"shape": [10**9] * 2}, {"data_type": "object"})
-        ),
-        *((OTHERS, updated(NODE, **other)) for other in ({"shape": [3, 2]}, {"data_type": "int64"})),
-        *((OTHERS, header(metadata=other)) for other in ({"seed": 1}, None)),
-        *((OTHERS, header(checksums=other)) for other in ({}, None)),
-        *(
-            (UNREADABLE, updated(NODE, **other))
-            for other in ({"data_type": "<U99999999"}, {"data_type": ["bool"]}, {"shape": [True, 6]})
-        ),
-        (UNREADABLE, rewritten(NODE, lambda data: data + b" " * 2**16 + b"x")),
-        (CHECKSUM, lambda path: os.truncate(path / CHUNK, 2**40)),
-        (NOT_OURS, lambda path: os.truncate(path / ROOT, 2**40)),
-        *(("cannot be read", header(checksums=other)) for other in (7, ["W"])),
-        ("array '../../W' is missing", header(checksums={"../../W": "0"})),
-        ("array 'W' does not match", header(checksums={"W": 3})),
-        (OTHERS, header(format="one")),
-        (r"distrff 9\.1 in format 2.*update distrff", header(format=2, version="9.1")),
-        *(("incomplete", header(complete=other)) for other in (False, None)),
-        ("this is a gram, not a model", header(kind="gram")),
-        ("this is a a b, not a model", header(kind="a\nb")),
-        *((NOT_OURS, rewritten(ROOT, lambda data, text=text: text)) for text in ROOTS),
-        ("is not a Zarr group", replaced(ROOT, Path.exists)),
-        (NOT_OURS, updated(ROOT, attributes={"title": "someone else's"})),
-    ],
+    ("words", "damage"), [(words, damage) for words, found in DAMAGES.items() for damage in found]
 )
 def test_bad_files_are_refused_in_one_line(path, damage, words):
     save(path)

@@ -5,7 +5,6 @@ from datetime import date
 from decimal import Decimal
 
 import dask
-import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -176,32 +175,16 @@ def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame)
 # xarray -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lazily", [False, True])
-def test_variables_of_xarray(rng, lazily):
+@pytest.mark.parametrize("chunks", [None, {"x": 1, "z": 2, "time": 7}])
+def test_variables_of_xarray_with_further_dimensions(rng, chunks):
     field, depth = rng.normal(size=(2, 3, 30)), rng.normal(size=30)
     depth[4] = np.nan
-    day = np.datetime64("2020-01-01", "ns") + rng.integers(0, 9, 30) * np.timedelta64(1, "D")
-    label = rng.choice(["u", "v"], 30).astype(object)
-    label[:2] = "u", "v"
-    lazy = (lambda A, chunks: da.from_array(A, chunks=chunks)) if lazily else lambda A, _: A
-    data = xarray.Dataset(
-        {
-            "field": (("x", "z", "time"), lazy(field, (1, 2, 7))),
-            "depth": (("time",), lazy(depth, 11)),
-            "day": (("time",), day),
-            "label": (("time",), label),
-            "fixed": (("x",), np.ones(2)),
-        }
-    )
-    found = open_dataset(
-        data, sample_dim="time", target="depth", one_hot=True, missing="drop", datetime="seconds"
-    )
-    names = (*(f"field_{i}" for i in range(6)), "day", "label=u", "label=v")
-    assert found.column_names == names
+    variables = {"field": (("x", "z", "time"), field), "depth": ("time", depth), "fixed": ("x", np.ones(2))}
+    data = xarray.Dataset(variables) if chunks is None else xarray.Dataset(variables).chunk(chunks)
+    found = open_dataset(data, sample_dim="time", target="depth", missing="drop")
+    assert found.column_names == tuple(f"field_{i}" for i in range(6))
     kept = ~np.isnan(depth)
-    days = (day - day.min()) / np.timedelta64(1, "s")
-    columns = [*field.reshape(6, 30), days, label == "u", label == "v"]
-    np.testing.assert_array_equal(found.X.compute(), np.column_stack(columns)[kept])
+    np.testing.assert_array_equal(found.X.compute(), field.reshape(6, 30).T[kept])
     np.testing.assert_array_equal(found.y.compute(), depth[kept])
     with pytest.raises(InputError, match="needs sample_dim, the dimension of its samples: one of x, z, time"):
         open_dataset(data)

@@ -146,7 +146,7 @@ def test_a_persisted_frame_goes_with_rows_in_memory(read_dataset):
 
 
 def test_rows_that_do_not_fit_in_memory_are_refused_before_they_are_kept(monkeypatch):
-    monkeypatch.setattr("distrff.engine.run.MEMORY_LIMIT", 2_000)
+    monkeypatch.setattr("distrff.engine.tasks.MEMORY_LIMIT", 2_000)
     frame, kept = merged(), []
     monkeypatch.setattr(dask, "persist", lambda *args, **options: kept.append(args))
     told = (
@@ -172,7 +172,7 @@ def test_passes_compute_no_merge_again(monkeypatch):
 
 def test_sums_of_all_rows_are_computed_again_where_the_rows_do_not_fit(monkeypatch):
     """Their order is the same each time, which every pass checks."""
-    monkeypatch.setattr("distrff.engine.run.MEMORY_LIMIT", 2_000)
+    monkeypatch.setattr("distrff.engine.tasks.MEMORY_LIMIT", 2_000)
     frame = FROM_OTHERS["sums"]()
     with dask.config.set(scheduler="sync"):
         dataset = as_dataset(frame[["x"]], frame["y"], frame["w"])

@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine.run import LocalExecution, Run
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
@@ -42,7 +43,8 @@ def written(
     dataset = as_dataset(X)
     if ids:
         dataset = with_ids(
-            dataset, {name: as_dataset(np.zeros((len(values), 1)), values) for name, values in ids.items()}
+            dataset,
+            {name: as_dataset(np.zeros((len(values), 1)), values).reader for name, values in ids.items()},
         )
     place = ResultPlace(Location.of(str(url)), **how)
     results = RowResults(model, method, return_std)
@@ -169,9 +171,12 @@ def test_csv_is_that_of_pandas(end, small_cuts, bucket, rng, tmp_path):
 
 def test_a_csv_of_others_is_not_replaced(rng, tmp_path):
     X, out = rng.standard_normal((20, 2)), tmp_path / "rows.csv"
-    for content in (b"a,b\n1,2\n", b"", b"\xff\x00"):
+    headers = b"a,b", b"decision_date,amount", b"prediction_date,mm", b"id,probability_of_rain,mm"
+    for content in (*(header + b"\n1,2\n" for header in headers), b"", b"\xff\x00"):
         out.write_bytes(content)
-        with pytest.raises(InputError, match="is not a predictions or features of distrff"):
+        with pytest.raises(
+            InputError, match=r"is not a predictions or features of distrff.*--overwrite does"
+        ):
             written(model_of(), X, out, overwrite=True)
         assert out.read_bytes() == content
     with pytest.raises(InputError, match="one matrix, which goes to Zarr"):
@@ -282,15 +287,6 @@ def test_classifiers(frame, tmp_path):
         found = pd.read_parquet(tmp_path / "p.parquet")
         assert list(found) == [f"{name}_{label}" for label in ("high", "low", "middle")]
         np.testing.assert_allclose(found, getattr(estimator, method)(X), rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("header", ["decision_date,amount", "prediction_date", "id,probability_of_rain,mm"])
-def test_somebody_elses_csv_is_not_replaced(fitted, frame, tmp_path, header):
-    out = tmp_path / "loans.csv"
-    out.write_text(f"{header}\n1,2\n")
-    with pytest.raises(InputError, match="--overwrite does not replace it"):
-        drf.write_predictions(fitted, frame[["a", "b"]], str(out), overwrite=True)
-    assert out.read_text() == f"{header}\n1,2\n"
 
 
 def test_what_cannot_be_written(fitted, frame, tmp_path):

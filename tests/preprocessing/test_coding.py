@@ -79,9 +79,8 @@ def test_labels_in_other_types_and_spellings_are_the_same_classes(classes, y, pl
     assert ClassTargets(classes).indices(y).tolist() == places
 
 
-@pytest.mark.parametrize(
-    ("given", "dtype"),
-    [
+def test_labels_of_several_types_are_counted_exactly():
+    for listed, dtype in (
         ([1, 0], "int64"),
         ([True, False], "bool"),
         ([1, 2.5], "float64"),
@@ -90,22 +89,16 @@ def test_labels_in_other_types_and_spellings_are_the_same_classes(classes, y, pl
         ([True, 1], "object"),
         ([np.timedelta64(1, "D")], "object"),
         (["a", "b"], "object"),
-    ],
-)
-def test_objects_of_one_type_are_arrays_of_it(given, dtype):
-    values = np.fromiter(given, object, len(given))
-    found = plain_values(values)
-    assert found.dtype == dtype
-    assert found.tolist() == values.tolist()
-
-
-def test_blocks_of_several_types_are_counted_exactly():
-    blocks = [np.array([1, 2]), np.array([2.0, 3.0]), np.array([2], np.uint8)]
-    found = reduce(LabelCounts.merge, (LabelCounts.of(block, None) for block in blocks))
-    assert (found.labels.tolist(), found.counts.tolist()) == ([1, 2, 3], [1, 3, 1])
-    large = [EXACT, np.array([2**53 + 1, 2**63 + 1], np.uint64)]
-    found = reduce(LabelCounts.merge, (LabelCounts.of(block, None) for block in large))
-    assert (found.labels.tolist(), found.counts.tolist()) == ([2**53, 2**53 + 1, 2**63 + 1], [1, 2, 1])
+    ):
+        values = np.fromiter(listed, object, len(listed))
+        found = plain_values(values)
+        assert found.dtype == dtype and found.tolist() == values.tolist()
+    for blocks, labels, counts in (
+        ([np.array([1, 2]), np.array([2.0, 3.0]), np.array([2], np.uint8)], [1, 2, 3], [1, 3, 1]),
+        ([EXACT, np.array([2**53 + 1, 2**63 + 1], np.uint64)], [2**53, 2**53 + 1, 2**63 + 1], [1, 2, 1]),
+    ):
+        total = reduce(LabelCounts.merge, (LabelCounts.of(block, None) for block in blocks))
+        assert (total.labels.tolist(), total.counts.tolist()) == (labels, counts)
     assert checked_classes([2**63 + 1, 1]).tolist() == [1, 2**63 + 1]
 
 

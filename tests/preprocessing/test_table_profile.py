@@ -63,15 +63,6 @@ def test_any_cut_gives_the_same_profile(raw, rng):
     assert TableProfile.empty(10).merge(whole) == whole.merge(TableProfile.empty(10)) == whole
 
 
-def test_more_words_than_are_counted(rng):
-    codes = rng.permutation(8).astype(np.int32)
-    words = tuple("abcdefgh")
-    halves = [{"c": RawColumn("text", codes[half], None, words)} for half in (slice(4), slice(4, 8))]
-    for most, expected in [(8, dict.fromkeys(words, 1)), (7, None)]:
-        first, second = (TableProfile.of(half, most) for half in halves)
-        assert first.merge(second).columns["c"].words == second.merge(first).columns["c"].words == expected
-
-
 def test_columns_of_two_kinds():
     numbers = TableProfile.of({"a": RawColumn("number", np.ones(2))}, 4)
     text = TableProfile.of({"a": RawColumn("text", np.zeros(2, np.int32), None, ("u",))}, 4)
@@ -124,15 +115,6 @@ def test_fills(raw):
     assert made.columns[2] == CyclicTimeEncoder("t", 0.0, True)
 
 
-def test_columns_with_many_categories(raw):
-    options = {"one_hot": True, "missing": "drop", "max_categories": 2}
-    made, report = steps(raw, "ac", **options)
-    assert [step.name for step in made.columns] == ["a"]
-    assert report["columns_dropped"]["c"].startswith("it has more than 2 categories")
-    made, _ = steps(raw, "ac", hash_columns=True, **options)
-    assert made.columns[1] == HashedStep("c", 2, by_value=True)
-
-
 def test_blanks_around_words_and_the_type_of_a_category_of_numbers():
     words = RawColumn("text", np.arange(4, dtype=np.int32), words=("u", " u", "1.1", "1.10 "))
     found = TableProfile.of({"c": words}, 9).columns["c"]
@@ -145,6 +127,22 @@ def test_blanks_around_words_and_the_type_of_a_category_of_numbers():
     assert made.target == TargetStep(("c",), "numbers", "int8")
     assert numbers.merge(truth).columns["c"].dtype == "int8"
     assert numbers.merge(TableProfile.of({"c": words}, 9)).columns["c"].dtype == ""
+
+
+def test_columns_of_many_words_or_categories(raw, rng):
+    codes = rng.permutation(8).astype(np.int32)
+    halves = [
+        {"c": RawColumn("text", codes[half], None, tuple("abcdefgh"))} for half in (slice(4), slice(4, 8))
+    ]
+    for most, expected in [(8, dict.fromkeys("abcdefgh", 1)), (7, None)]:
+        first, second = (TableProfile.of(half, most) for half in halves)
+        assert first.merge(second).columns["c"].words == second.merge(first).columns["c"].words == expected
+    options = {"one_hot": True, "missing": "drop", "max_categories": 2}
+    made, report = steps(raw, "ac", **options)
+    assert [step.name for step in made.columns] == ["a"]
+    assert report["columns_dropped"]["c"].startswith("it has more than 2 categories")
+    made, _ = steps(raw, "ac", hash_columns=True, **options)
+    assert made.columns[1] == HashedStep("c", 2, by_value=True)
 
 
 def test_one_positive_label(raw):

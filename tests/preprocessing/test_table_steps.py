@@ -3,7 +3,6 @@
 import datetime
 import json
 import math
-from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -115,16 +114,6 @@ def test_categories_and_their_place_for_others():
     np.testing.assert_array_equal(encoded(marked, text([None, "u"])), [[0, 0, 1], [1, 0, 0]])
 
 
-def test_hashed_words_have_the_same_place_everywhere():
-    words = [f"word {i}" for i in range(40)]
-    step = HashedStep("c", 7)
-    X = encoded(step, text(words))
-    assert X.argmax(axis=1).tolist() == [hashed_place(word, 7) for word in words]
-    assert (X.sum(axis=1) == 1).all()
-    assert hashed_place("distrff", 1000) == 88  # of the hash function's own definition, for other programs
-    np.testing.assert_array_equal(encoded(replace(step, fill=(0.0,) * 7), text([None])), np.zeros((1, 7)))
-
-
 def test_seconds_since_the_origin_keep_nanoseconds():
     origin = 1_600_000_000_000_000_001  # ns
     step = SecondsStep("t", origin, 10**9)
@@ -132,8 +121,41 @@ def test_seconds_since_the_origin_keep_nanoseconds():
     np.testing.assert_allclose(X[:, 0], [0, 5e-9, 3], rtol=1e-6)
     coarse = encoded(SecondsStep("t", 86_400, 1), times([86_400_500], 1000))  # another unit than the origin's
     assert coarse == [[0.5]]
+    words = ["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-01 01:00:00.0000009+01:00"]
+    spelt = text(["not a time", *words]).take(np.arange(5) > 0)  # as a category that no row has
+    made = encoded(SecondsStep("t", 0, 1, fill=-1.0), spelt.of_kind("time", "t"))
+    np.testing.assert_array_equal(made[:, 0], [86_400, -1, 2.5, 0])
+    for word in ("tomorrow", "NaT", "2020-13-01", ""):
+        with pytest.raises(InputError, match=f"column 't' holds '{word}', but it held times at the fit"):
+            text(["1970-01-02", word]).of_kind("time", "t")
     filled = encoded(SecondsStep("t", 0, 1, fill=9.0, indicates=True), times([4, 0], nulls=[0, 1]))
     np.testing.assert_array_equal(filled, [[4, 0], [9, 1]])
+
+
+def test_hashed_words_have_the_same_place_everywhere_and_as_in_earlier_versions():
+    words = [f"word {i}" for i in range(40)]
+    X = encoded(HashedStep("c", 7), text(words))
+    assert X.argmax(axis=1).tolist() == [hashed_place(word, 7) for word in words]
+    assert (X.sum(axis=1) == 1).all()
+    assert hashed_place("distrff", 1000) == 88  # of the hash function's own definition, for other programs
+    filled = HashedStep("c", 7, fill=(0.0,) * 7)
+    np.testing.assert_array_equal(encoded(filled, text([None])), np.zeros((1, 7)))
+    floats, truth = (
+        RawColumn("text", np.asarray([0, 1], np.int32), words=found, dtype=dtype)
+        for found, dtype in ((("1", "2.5"), "float64"), (("true", "false"), "bool"))
+    )
+    data = TableSteps((HashedStep("c", 97),)).to_dict()
+    del data["columns"][0]["by_value"]
+    stored, by_value = TableSteps.from_dict(data).columns[0], HashedStep("c", 97, by_value=True)
+    for step, column, hashed in (
+        (stored, floats, ("1.0", "2.5")),
+        (stored, truth, ("True", "False")),
+        (stored, text([" u", "u"]), (" u", "u")),
+        (by_value, text([" u", "u"]), ("u", "u")),
+        (by_value, floats, ("1", "2.5")),
+        (by_value, numbers([1, 2.5]), ("1", "2.5")),
+    ):
+        assert encoded(step, column).argmax(axis=1).tolist() == [hashed_place(w, 97) for w in hashed]
 
 
 @pytest.mark.parametrize("ticks", [1, 10**3, 10**6, 10**9])
@@ -156,18 +178,6 @@ FILLED = (
     SecondsStep("t", -5, 10**9, 0.5),
     CyclicTimeEncoder("p", 0.0, True),
 )
-
-
-def test_text_that_spells_times_is_read_as_times():
-    step = SecondsStep("t", 0, 1, fill=-1.0)
-    words = ["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-01 01:00:00.0000009+01:00", "1970-01-02"]
-    unused = text(["not a time", *words]).take(np.arange(6) > 0)  # as a category that no row has
-    for spelt in (text(words), unused):
-        made = encoded(step, spelt.of_kind("time", "t"))[:, 0]
-        np.testing.assert_array_equal(made, [86_400, -1, 2.5, 0, 86_400])
-    for word in ("tomorrow", "NaT", "2020-13-01", ""):
-        with pytest.raises(InputError, match=f"column 't' holds '{word}', but it held times at the fit"):
-            text(["1970-01-02", word]).of_kind("time", "t")
 
 
 def words_of(column):
@@ -216,25 +226,6 @@ def test_words_are_found_again_in_other_spellings_but_never_merged(of_fit, later
     missing = RawColumn("text", np.asarray([-1], np.int32), np.ones(1, bool), later)
     assert step.unseen(missing).n_rows == 0
     assert step.unseen(text(later)).n_rows == places.count(-1)
-
-
-def test_stored_steps_hash_the_words_of_earlier_versions():
-    floats = RawColumn("text", np.asarray([0, 1], np.int32), words=("1", "2.5"), dtype="float64")
-    truth = RawColumn("text", np.asarray([0, 1], np.int32), words=("true", "false"), dtype="bool")
-    data = TableSteps((HashedStep("c", 97),)).to_dict()
-    del data["columns"][0]["by_value"]
-    stored = TableSteps.from_dict(data).columns[0]
-    for column, before in (
-        (floats, ("1.0", "2.5")),
-        (truth, ("True", "False")),
-        (text([" u", "u"]), (" u", "u")),
-    ):
-        assert encoded(stored, column).argmax(axis=1).tolist() == [hashed_place(w, 97) for w in before]
-    by_value = replace(stored, by_value=True)
-    assert encoded(by_value, text([" u", "u"])).argmax(axis=1).tolist() == [hashed_place("u", 97)] * 2
-    for column in (floats, numbers([1, 2.5])):
-        found = encoded(by_value, column).argmax(axis=1).tolist()
-        assert found == [hashed_place("1", 97), hashed_place("2.5", 97)]
 
 
 def y_of(target, **raw):

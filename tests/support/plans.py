@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distrff.engine.tasks import Workers
-from distrff.fitting.cost import Plan, Size, first_that_fits
+from distrff.fitting.cost import Plan, Size, first_that_fits, with_kept
 from distrff.fitting.fit import Solver, solver
 
 
@@ -15,3 +15,9 @@ def solver_of(name: str, size: Size) -> Solver:
 def count(name: str, size: Size, workers: Workers) -> Plan:
     """The first of a solver's plans that fits in memory, else the one of least memory."""
     return first_that_fits(solver_of(name, size).cost(size, workers))
+
+
+def kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
+    """The plan with what stays in memory between the passes of its solver."""
+    passes = solver_of(plan.solver, plan.size).light_passes(plan)
+    return with_kept(plan, wish, workers, *passes)

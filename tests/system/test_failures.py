@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -20,7 +18,6 @@ from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.engine.cluster import connect
-from distrff.engine.distributed import WorkerList
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
@@ -161,38 +158,6 @@ def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeyp
     monkeypatch.setattr("distrff.engine.distributed._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
         small_ridge().fit(blocks_of(rows[0], pause), rows[1])
-
-
-def test_a_cluster_without_workers_is_said(monkeypatch, caplog):
-    """After ten seconds, then every minute, until a worker takes tasks."""
-    workers: dict[str, dict] = {"a": {"status": "running", "nthreads": 1}}
-    asked = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers, "n_workers": len(workers)})
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("distrff.engine.distributed.time", SimpleNamespace(monotonic=lambda: clock.now))
-    caplog.set_level(logging.WARNING, "distrff")
-    roll = WorkerList(asked)
-
-    def said_until(end):
-        caplog.clear()
-        when = []
-        while clock.now < end:
-            roll.running_threads()
-            if len(caplog.messages) > len(when):
-                when.append(clock.now)
-            clock.now += 1.0
-        return when
-
-    assert not said_until(200.0)
-    workers.clear()
-    assert said_until(400.0) == [210.0, 270.0, 330.0, 390.0]
-    assert caplog.messages[1].startswith("the cluster has had no workers for 70.0 s; the work goes on once")
-    workers["b"] = {"status": "paused", "nthreads": 1}
-    assert said_until(460.0) == [450.0]
-    assert caplog.messages[0].startswith("the cluster has had only paused workers for 4 min 10 s")
-    workers["b"]["status"] = "running"
-    assert not said_until(500.0)
-    workers.clear()
-    assert not said_until(509.0)
 
 
 def wait_for_another(block, folder):

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 import distrff as drf
 from distrff.cli import main
-from distrff.engine import run as engine_run
+from distrff.engine import tasks as engine_tasks
 from distrff.errors import DistrffError
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
 from tests.system.test_fuzzed_groups import altered_bytes, altered_json, guarded, written
@@ -96,7 +96,7 @@ def refused(told: str, path: Path) -> bool:
 
 def half_done(fit: Callable[[], object], path: Path, monkeypatch) -> dict[str, bytes]:
     """The files of a checkpoint that has steps, and sums of a pass that was stopped."""
-    reduce_rows, left, stored = engine_run.reduce_rows, 10**6, {}
+    reduce_rows, left, stored = engine_tasks.reduce_rows, 10**6, {}
 
     def stops(*args):
         nonlocal left
@@ -109,7 +109,7 @@ def half_done(fit: Callable[[], object], path: Path, monkeypatch) -> dict[str, b
         return any(name.startswith(folder) for name in stored)
 
     with monkeypatch.context() as patched:
-        patched.setattr(engine_run, "reduce_rows", stops)
+        patched.setattr(engine_tasks, "reduce_rows", stops)
         fit()
         n_segments = 10**6 - left
         while not (has("steps") and has("sums")):

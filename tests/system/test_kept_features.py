@@ -15,8 +15,8 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine import run as engine_run
-from distrff.engine.run import LocalExecution
+from distrff.engine import tasks as engine_tasks
+from distrff.engine.tasks import LocalExecution
 from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
 from distrff.fitting.rows import CachedRows
@@ -116,7 +116,7 @@ def test_who_keeps_nothing(labelled, client, monkeypatch):
     for scheduler in ("threads", "synchronous"):  # of a search without a client
         (kept,) = dask.compute(dask.delayed(kept_in_a_task)(*labelled), scheduler=scheduler)
         assert kept == 0
-    monkeypatch.setattr(engine_run, "parent_process", lambda: "another process")
+    monkeypatch.setattr(engine_tasks, "parent_process", lambda: "another process")
     assert LocalExecution(None).is_nested
     direct = drf.KernelRidge(MAPS["fourier"], 1.0, keep_features=True, random_state=0).fit(*labelled)
     assert (direct.plan_.kept_features, direct.plan_.kept_bytes) == (0, 0)
@@ -132,7 +132,7 @@ def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch):
     expected = bits(model("hinge", keep_features=False).fit(*labelled))
     all_kept = model("hinge", keep_features=True).fit(*labelled).plan_
     for room in (0.55, 0.8):
-        monkeypatch.setattr(cost, "_room", lambda plan, workers, room=room: room * all_kept.kept_bytes)
+        monkeypatch.setattr(cost, "_room", lambda plan, share, room=room: room * all_kept.kept_bytes)
         fitted = model("hinge").fit(*labelled)
         plan = fitted.plan_
         assert 0 < plan.kept_features < plan.size.n_rows

@@ -1,7 +1,9 @@
 """The planner's peak is a promise: no worker of a random fit takes more memory than was planned."""
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from sklearn.base import is_classifier
 
 import distrff as drf
 from distrff.engine.tasks import Workers
+from distrff.errors import PlanRefused
 from tests.support.draws import seed_of
 
 READERS = ("numpy", "dask", "zarr", "parquet", "scipy CSR", "dask CSR", "zarr CSR")
@@ -193,10 +196,10 @@ CLASSIFIERS = ("ridge classifier", "svc", "likelihood")
 FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
     ("cg", "parquet", "binning"),
-    ("likelihood", "zarr CSR", "metric"),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("likelihood", "zarr CSR", "metric"),
             ("ridge", "numpy", "ard"),
             ("svc", "dask", "learned"),
             ("sgd", "zarr", "concatenated"),
@@ -293,36 +296,92 @@ def _write_csr(draw: Draw, path: Path, X: Any, y: Any, s: Any) -> Any:
     return drf.open_dataset(path)
 
 
-def fit(draw: Draw, folder: Path) -> Any:
-    """Return the report of the fit on fresh workers."""
-    data = stored(draw, folder)
-    with (
-        LocalCluster(
-            n_workers=draw.n_workers, threads_per_worker=draw.n_threads, dashboard_address=None
-        ) as cluster,
-        Client(cluster),
-        warnings.catch_warnings(),
-    ):
+def assert_as_planned(
+    estimator: Any, *data: Any, n_workers: int = 1, n_threads: int = 1, **kept: Any
+) -> None:
+    """Fit on fresh workers: none of them takes more than its plan says."""
+    cluster = LocalCluster(n_workers=n_workers, threads_per_worker=n_threads, dashboard_address=None)
+    with cluster, Client(cluster), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of few sweeps, and of widths that do not suit the columns
-        every = draw.checkpoint_every
-        place = None if every is None else str(folder / "checkpoint")
-        return draw.estimator.fit(*data, checkpoint=place, checkpoint_every=every).report_
+        report = estimator.fit(*data, **kept).report_
+    measured, planned = report["measured_peak_bytes"], report["planned_peak_bytes"]
+    assert measured <= planned, f"{measured / planned:.3f} of what was planned for {estimator}"
 
 
 def _check(draw: Draw, folder: Path) -> None:
-    report = fit(draw, folder)
-    measured, planned = report["measured_peak_bytes"], report["planned_peak_bytes"]
-    assert measured <= planned, f"{measured / planned:.3f} of what was planned for {draw}"
+    place = None if draw.checkpoint_every is None else str(folder / "checkpoint")
+    kept = {"checkpoint": place, "checkpoint_every": draw.checkpoint_every}
+    try:
+        data = stored(draw, folder)
+        assert_as_planned(draw.estimator, *data, n_workers=draw.n_workers, n_threads=draw.n_threads, **kept)
+    except AssertionError as error:
+        raise AssertionError(f"{error}, of {draw}") from None
 
 
 @pytest.mark.parametrize(("kind", "reader", "features"), COVERED)
 def test_a_fit_takes_no_more_memory_than_planned(tmp_path, rng, kind, reader, features):
     small = (20_000, 6, 256)
-    draw = drawn(seed_of(rng), 1e9, small, max_workers=1, kind=kind, reader=reader, features=features)
-    _check(draw, tmp_path)
+    _check(
+        drawn(seed_of(rng), 1e9, small, max_workers=1, kind=kind, reader=reader, features=features), tmp_path
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(120))
 def test_nor_does_any_other(tmp_path, rng, number):
     _check(drawn(seed_of(rng)), tmp_path)
+
+
+# Rows in large pieces.
+
+FEATURES = drf.FourierFeatures(drf.Gaussian(5.0), 64, random_state=0)
+ridge = partial(drf.KernelRidge, FEATURES, 1.0, scale="none", random_state=0)
+IN_PIECES = {
+    "gram": ridge(),
+    "cg": ridge(solver="cg", max_sweeps=2),
+    "sgd": ridge(solver="sgd", max_sweeps=2),
+    "lbfgs": drf.KernelSVC(FEATURES, scale="none", loss="squared_hinge", max_sweeps=2, random_state=0),
+    "smoothed": drf.KernelSVC(FEATURES, scale="none", max_sweeps=2, random_state=0),
+    "pca": drf.KernelPCA(FEATURES, scale="none", random_state=0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n", "d", "dtype", "group_rows", "solver"),
+    [
+        (200_000, 20, "f8", 1000, "gram"),
+        (2_000_000, 20, "f4", 2_000_000, "gram"),
+        (5_000_000, 4, "f4", 5_000_000, "gram"),
+        *((800_000, 20, "f8", 800_000, solver) for solver in IN_PIECES),
+    ],
+)
+def test_nor_where_a_row_group_holds_all_rows(tmp_path, n, d, dtype, group_rows, solver):
+    path, rng = tmp_path / "rows.parquet", np.random.default_rng(0)
+    columns = {f"x{j}": rng.standard_normal(n).astype(dtype) for j in range(d)}
+    table = pa.table(columns | {"y": np.sign(rng.standard_normal(n)).astype(dtype)})
+    pq.write_table(table, path, row_group_size=group_rows)
+    assert_as_planned(IN_PIECES[solver], drf.open_dataset(path, target="y"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk_rows", [2_000_000, 4_000_000])
+def test_nor_where_a_chunk_does(tmp_path, chunk_rows):
+    rng, group = np.random.default_rng(0), zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    group.create_array("X", data=rng.standard_normal((2_000_000, 20), dtype="f4"), chunks=(chunk_rows, 20))
+    group.create_array("y", data=rng.standard_normal(2_000_000), chunks=(2_000_000,))
+    assert_as_planned(IN_PIECES["gram"], drf.open_dataset(tmp_path / "rows.zarr"))
+
+
+def test_a_row_group_that_does_not_fit_is_named(tmp_path):
+    """A million rows of 20 columns, all the same, which take no time to write."""
+    n, workers = 1_000_000, Workers(n_workers=1, threads_per_worker=8, memory_limit=1_650_000_000)
+    column = pa.array(np.tile(np.arange(2.0), n // 2))
+    table = pa.table({f"x{j}": column for j in range(20)} | {"y": column})
+    for group_rows in (n, 2**14):
+        pq.write_table(table, tmp_path / "x.parquet", row_group_size=group_rows, use_dictionary=False)
+        data = drf.open_dataset(tmp_path / "x.parquet", target="y")
+        refused = pytest.raises(PlanRefused, match=r"smaller chunks or row groups .*`distrff convert`")
+        for model in IN_PIECES.values():
+            with refused if group_rows == n else nullcontext():
+                model.plan_for(workers, data)

@@ -36,12 +36,16 @@ def facts(card):
     return {item.find("dt").text: item.find("dd").text for item in root.iter("dl") for item in item}
 
 
-@pytest.fixture
-def frame(rng):
-    return pd.DataFrame(rng.standard_normal((60, 2)), columns=[HOSTILE, "b"])
-
-
-def test_a_dataset(frame):
+def test_datasets_and_models_with_hostile_names(rng):
+    frame = pd.DataFrame(rng.standard_normal((60, 2)), columns=[HOSTILE, "b"])
+    labels = np.array([HOSTILE, "other"])[(frame["b"] > 0).astype(int)]
+    model = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels).model_
+    model = dataclasses.replace(model, report={**model.report, "source": HOSTILE})
+    shown = facts(model._repr_html_())
+    assert shown["classes"].startswith("2: </style><script>")
+    assert shown["columns"].endswith(", b") and shown["ended"] == "converged"
+    assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
+    assert facts(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
     dataset = as_dataset(frame, frame["b"].rename(HOSTILE), np.ones(60))
     dataset = dataclasses.replace(
         dataset, source=HOSTILE, skipped_columns=(HOSTILE,), target_names=(HOSTILE,)
@@ -113,15 +117,3 @@ def test_a_kernel(kernel: Kernel):
     if kernel == drf.Gaussian((0.5, 4.0)):  # the half distance along a column: k = ½ at ℓ·√(2·log 2)
         text = "".join(root.itertext())
         assert all(f"{width * np.sqrt(2 * np.log(2)):.3g}" in text for width in (0.5, 4.0))
-
-
-def test_a_frozen_model(frame, rng):
-    labels = np.array([HOSTILE, "other"])[(frame["b"] > 0).astype(int)]
-    estimator = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels)
-    model = dataclasses.replace(estimator.model_, report={**estimator.model_.report, "source": HOSTILE})
-    shown = facts(model._repr_html_())
-    assert shown["classes"].startswith("2: </style><script>")
-    assert shown["columns"].endswith(", b")
-    assert shown["ended"] == "converged"
-    assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
-    assert facts(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"

@@ -14,7 +14,6 @@ from scipy.linalg import cholesky
 from scipy.linalg.blas import dsyrk, dtrsm
 from scipy.linalg.lapack import dpotri, dpstrf, dsytrd, dtrtri
 
-from distrff.solvers.ridge import ridge_moments
 from distrff.utils.jit import compiled
 from distrff.utils.linalg import (
     OneHotTile,
@@ -52,6 +51,14 @@ def test_the_bits_are_those_of_scipy(rng, n, order, overwrite):
     ):
         lower = np.tril(mine) if mine.ndim == 2 else mine
         assert np.array_equal(lower, np.tril(its) if its.ndim == 2 else its)
+    reflections, diagonal, beside, tau = tridiagonal(A)
+    C = np.array(rng.standard_normal((n, 3)), order="F")
+    found = C.copy("F")
+    reflect(reflections, tau, found, transposed=True)
+    T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+    found = np.asfortranarray(T @ found)
+    reflect(reflections, tau, found, transposed=False)
+    assert np.linalg.norm(found - A @ C) <= 10 * n * 1.1e-16 * np.linalg.norm(A) * np.linalg.norm(C)
     L = factor(A if not overwrite else A.copy(order), overwrite=overwrite)
     assert np.array_equal(L, cholesky(A, lower=True))
     assert np.array_equal(inverse_of_factor(L), dpotri(L, lower=1)[0])
@@ -127,19 +134,6 @@ def test_other_threads_run_meanwhile(rng, name):
         thread.join()
 
 
-@pytest.mark.parametrize("n", [1, 2, 30, 200])
-@pytest.mark.parametrize("m", [1, 90])
-def test_reflections_turn_a_matrix_into_its_tridiagonal_form(rng, n, m):
-    A, C = positive(rng, n), np.array(rng.standard_normal((n, m)), order="F")
-    reflections, diagonal, beside, tau = tridiagonal(A)
-    T = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
-    found = C.copy("F")
-    reflect(reflections, tau, found, transposed=True)
-    found = np.asfortranarray(T @ found)
-    reflect(reflections, tau, found, transposed=False)
-    assert np.linalg.norm(found - A @ C) <= 10 * n * 1.1e-16 * np.linalg.norm(A) * np.linalg.norm(C)
-
-
 # Compiled loops: products of tiles with few vectors are those of BLAS, for dense and one-hot tiles.
 
 DTYPES = st.sampled_from([np.float32, np.float64])
@@ -212,13 +206,6 @@ def test_products_of_one_hot_tiles(tile, rng, dtype, k):
     np.testing.assert_allclose(dense(squared(tile)), dense(tile) ** 2)
     some = np.flatnonzero(rng.random(N_ROWS) < 0.5)
     np.testing.assert_array_equal(dense(tile[some]), dense(tile)[some])
-
-
-def test_moments_are_those_of_the_dense_rows(tile, rng):
-    Y, E, s = rng.standard_normal((N_ROWS, 2)), rng.standard_normal((N_ROWS, 2)), rng.uniform(0.5, 2, N_ROWS)
-    found, expected = ridge_moments(tile, Y, E, s), ridge_moments(dense(tile), Y, E, s)
-    for name in ("weight", "z", "zz", "y", "yy", "zy", "e", "ze"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12)
 
 
 def test_functions_without_a_place_to_cache_compile_all_the_same():

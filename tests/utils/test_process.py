@@ -57,29 +57,6 @@ def test_an_exception_that_a_finalizer_drops_is_raised_again(lose, once):
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
-def test_other_exceptions_of_finalizers_are_reported_as_before(monkeypatch):
-    reported = []
-
-    def report(lost):
-        reported.append(lost.exc_type)
-
-    monkeypatch.setattr("sys.unraisablehook", report)
-
-    class Fails:
-        def __init__(self, error):
-            self.error = error
-
-        def __del__(self):
-            raise self.error
-
-    with signals_raise({signal.SIGTERM: Terminated}):
-        assert sys.unraisablehook is not report
-        Fails(ArithmeticError)
-        Fails(Terminated)  # of no signal
-    assert reported == [ArithmeticError, Terminated]
-    assert sys.unraisablehook is report
-
-
 def test_handlers_are_set_where_they_should_be_and_set_back():
     """Not for signals that are ignored, nor in other threads; what is lost at the end is still raised."""
 

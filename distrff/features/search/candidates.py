@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,7 +20,7 @@ from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fitted import FittedMap, MapOutline, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.line import halving
+from distrff.features.search.line import FARTHEST, halving
 from distrff.features.search.metric import (
     ANYWHERE,
     column_widths,
@@ -51,19 +51,9 @@ from distrff.utils.validation import check_count
 
 MAPS = ("fourier", "nystroem", "binning")
 EQUISPACED = "equispaced"  # for ridge on few columns
-_IN_OWN_UNITS = ", in the columns' own units"
-MEDIAN_WIDTH, MEDIAN_IN_OWN = "the median width", "the median width" + _IN_OWN_UNITS
-ONE_WIDTH, ONE_IN_OWN = "one width", "one width" + _IN_OWN_UNITS
-SMOOTH_WIDTHS, ROUGH_WIDTHS = "a width a column", "a width a column, of a rough kernel"
-SHRUNK_WIDTHS, METRIC = "a width a column, shrunk", "learned metric"
-_FITTED = {
-    MEDIAN_WIDTH: 0,
-    MEDIAN_IN_OWN: 0,
-    ONE_WIDTH: 1,
-    ONE_IN_OWN: 1,
-    METRIC: 3,
-}  # others have a width a column
-_MEDIANS = (MEDIAN_WIDTH, MEDIAN_IN_OWN)
+ONE_WIDTH, IN_OWN_UNITS = "one width", "one width, in the columns' own units"
+BY_COLUMN, METRIC = "a width a column", "learned metric"
+_FITTED = {ONE_WIDTH: 1, IN_OWN_UNITS: 1, BY_COLUMN: 2, METRIC: 3}  # how much a rule fits to the sample
 _SMOOTHNESS: tuple[Stationary, ...] = (
     Matern("auto", nu=1.5),
     Gaussian("auto"),
@@ -91,7 +81,7 @@ class Candidate:
 
         Equispaced features choose their kernel once more, by all rows.
         """
-        return 0 if self.kind == EQUISPACED else _FITTED.get(self.rule, 2)
+        return 0 if self.kind == EQUISPACED else _FITTED[self.rule]
 
     def __str__(self) -> str:
         smoothness = f"Matern {self.kernel.nu:g}" if isinstance(self.kernel, Matern) else None
@@ -122,27 +112,37 @@ class Found:
     seconds: float
 
 
+# Of a dozen finalists the best is best by luck, too: the largest of as many normal errors is 1.6 deviations.
+_AS_GOOD, _AS_CHEAP = 2.0, 1.0
+
+
 def choose(errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate], Any]) -> Candidate:
-    """Within a standard error of the best, the candidate with least fitted to the sample; then the cheapest.
+    """Within two standard errors of the best those with least fitted to the sample; of these the cheapest.
 
-    The standard error is that of the difference to the best on the same rows. Widths of columns and a metric
-    are many numbers fitted to a sample, and rows of another year or writer differ from it.
+    The cheapest is within a standard error of their best. Standard errors are those of differences on the
+    same rows. Widths of columns and a metric are many numbers fitted to a sample, and rows of another year or
+    writer differ from it.
     """
-    best = min(errors, key=lambda one: errors[one].criterion)
-    least = errors[best]
 
-    def is_as_good(error: HeldOutError) -> bool:
-        return error.criterion - least.criterion <= error.spread_from(least)
+    def as_good(some: Iterable[Candidate], n_errors: float) -> list[Candidate]:
+        least = errors[min(some, key=lambda one: errors[one].criterion)]
+        return [
+            one
+            for one in some
+            if errors[one].criterion - least.criterion <= n_errors * errors[one].spread_from(least)
+        ]
 
-    as_good = [one for one, error in errors.items() if is_as_good(error)]
-    return min(as_good, key=lambda one: (one.fitted, cost(one), errors[one].squared_error))
+    good = as_good(errors, _AS_GOOD)
+    least_fitted = min(one.fitted for one in good)
+    simplest = as_good([one for one in good if one.fitted == least_fitted], _AS_CHEAP)
+    return min(simplest, key=lambda one: (cost(one), errors[one].squared_error))
 
 
 # Tasks on the sample's arrays, side by side.
 
 
 def judge_candidate(
-    arrays: dict[str, np.ndarray], candidate: Candidate, stage: Stage, start: float | None
+    arrays: dict[str, np.ndarray], candidate: Candidate, stage: Stage, start: float | None, farthest: int
 ) -> Found:
     """The best width of a candidate, sought from `start` on; None is anywhere around the median distance.
 
@@ -155,16 +155,13 @@ def judge_candidate(
         rows = SearchSample.from_arrays(arrays).thinned(stage.thinning).in_coordinates(A)
         ridge = MODELS[candidate.kind](rows, candidate.kernel, stage.size(candidate.kind))
         try:
-            if candidate.rule in _MEDIANS:
-                width = median_distance(candidate.kernel, rows.X, rows.seed)
-                error = ridge.judge(width)
-            elif start is None:
-                width, error = best_width(
-                    ridge, median_distance(candidate.kernel, rows.X, rows.seed), ANYWHERE
-                )
+            if start is None:
+                first = median_distance(candidate.kernel, rows.X, rows.seed)
+                width, error = best_width(ridge, first, ANYWHERE)
             else:
                 # Few features make widths long, and a lattice of few modes has no room for the longest.
-                width, error = best_width(ridge, start, (0, -2, -4) if candidate.kind == EQUISPACED else (0,))
+                places = (0, -2, -4) if candidate.kind == EQUISPACED else (0,)
+                width, error = best_width(ridge, start, places, farthest=farthest)
         except InputError:  # no two rows differ in these coordinates
             return Found(math.nan, HeldOutError.of_no_model(rows.has_classes), 0.0, 0.0)
     projection = 0.0 if A is None else 2.0 * len(rows.Y) * A.size
@@ -173,49 +170,39 @@ def judge_candidate(
 
 def find_metric(
     arrays: dict[str, np.ndarray], n_features: int, widths: np.ndarray | None
-) -> tuple[np.ndarray | None, float]:
-    """The metric that is learned, and its flops; None where the first few rows are all equal."""
+) -> np.ndarray | None:
+    """The metric that is learned; None where the first few rows are all equal."""
     with one_blas_thread():
         try:
-            found = learn_metric(SearchSample.from_arrays(arrays), Gaussian(), n_features, lambda: widths)
+            return learn_metric(SearchSample.from_arrays(arrays), Gaussian(), n_features, lambda: widths).P
         except InputError:
-            return None, 0.0
-    return found.P, found.flops
+            return None
 
 
-def find_widths(
-    arrays: dict[str, np.ndarray], kernel: Stationary, n_rows: int, start: np.ndarray | None
-) -> np.ndarray | None:
-    """Widths of the columns by the likelihood of a kernel, from a start if there is one."""
-    starts = None if start is None else {SMOOTH_WIDTHS: start.tolist()}
+def find_widths(arrays: dict[str, np.ndarray], n_rows: int) -> np.ndarray | None:
+    """Widths of the columns by the likelihood of so many rows."""
     with one_blas_thread():
-        rows, budget = SearchSample.from_arrays(arrays), LikelihoodBudget.quick(n_rows)
-        return column_widths(rows, kernel, n_rows, starts, budget)
+        return column_widths(SearchSample.from_arrays(arrays), n_rows)
 
 
 def shrink_widths(
     arrays: dict[str, np.ndarray], widths: np.ndarray, n_grids: int, n_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The shrunk widths of bins for the rows of the sample, and for `n_rows` rows."""
+) -> tuple[float, ...]:
+    """The widths of bins shrunk for `n_rows` rows, from those that are best for the rows of the sample."""
     rows = SearchSample.from_arrays(arrays)
     scale = Moments.of(rows.X, rows.s).standard_deviation()
     search = {"rule": "", "length_scale": widths.tolist(), "column_scale": scale.tolist()}
-    kernel, search = shrunk_length_scales(
+    _, found = shrunk_length_scales(
         Laplacian("ard"), search, rows, n_rows, lambda some, kernel: BinnedRidge(some, kernel, n_grids)
     )
-    found = np.asarray(kernel.get_params()["length_scale"])
-    return found * (n_rows / rows.n_training) ** search["shrinking"], found
+    return tuple(found["length_scale"])
 
 
 # The search.
 
 _FLOPS_A_SECOND = 3e10  # of one core, for the budget alone, which must be the same on every machine
-_FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 20.0
-_SHARE_OF_FIT = 1 / 3
-_FEATURES_OF_FEW = 512
-_ALIKE = 1.5  # deviations of columns that differ by less
-_ROWS_OF_FEATURES, _MIN_FEATURES = 4000, 384  # rows for all of these features; for fewer by the root
-_ROWS_OF_FEW = 8_000  # take part at most
+_FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 20.0  # a user of few rows expects an answer at once
+_ROWS_OF_FEW, _FEATURES_OF_FEW = 8_000, 512  # that take part at most
 _MIN_TRAINING, _MIN_ROWS = 300, 40
 _LEAST_FEATURES = 128  # of any stage
 _MANY_TRAINING = 4800  # for three stages
@@ -224,13 +211,19 @@ _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 # had test errors of .1221, .1224 and .1235 (means of eight, each known to .0007). Many rows tell more widths
 # apart: bins of covtype with those of 500, 1000 and 2000 had 23, 24 and 18 % of the classes wrong.
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
+# A candidate's width falls from stage to stage by less than an octave. Where the error is flat a walk would
+# go on for nothing: in the last stage of covtype it took eleven widths of a metric, half of the search.
+_FARTHEST = 2
 _MODES_OF_TRIAL = 2**16  # of the largest small model
 _MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, in some seconds
 _MARGINS, _MARGIN_OF_ROWS = (0.05, 0.25), 25.0  # of the bounds of equispaced features, by the range
 _MIN_ROWS_OF_LATTICE = 1000  # for fewer, landmarks at all rows are the kernel itself, and are judged better
 _MAX_TARGETS = 8  # for equispaced features, which take a system for each
 _HOPELESS = 3.0  # times the error of the best: more than other candidates make up in two stages
-_UNSHRUNK = 2.0  # standard errors by which bins may be worse than the best before their widths are shrunk
+_ALIKE = 1.5  # deviations of columns that differ by less
+# Presumed of an entry in all sparse passes of a fit, some dozen for each fold; it is counted, not measured.
+_FLOPS_OF_AN_ENTRY = 5_000.0
+_MIN_GRIDS, _MAX_GRIDS = 16, 100
 
 
 @dataclass(frozen=True)
@@ -254,38 +247,26 @@ class Scope:
         return int(np.clip(self.n_components**2 / row, _MIN_GRIDS, _MAX_GRIDS))
 
     @property
-    def fit_flops(self) -> float:
-        """About the flops of a fit on dense features."""
-        D = float(self.n_components)
-        return self.n_rows * D * (D + 2.0 * self.n_columns) + _FACTORS_OF_FIT * D**3
-
-    @property
     def is_small(self) -> bool:
-        """Whether there are so few rows that a user expects an answer within seconds."""
         return self.n_rows <= _FEW_ROWS
 
     @property
     def budget(self) -> float:
-        """Flops of the search, about: a stage that has begun is finished."""
-        seconds = _SECONDS_FOR_FEW if self.is_small else _SECONDS
-        least = seconds * _FLOPS_A_SECOND
-        return least if self.is_small else max(least, _SHARE_OF_FIT * self.fit_flops)
+        """Flops of the search, about."""
+        return (_SECONDS_FOR_FEW if self.is_small else _SECONDS) * _FLOPS_A_SECOND
 
     @property
     def max_features(self) -> int:
         """Features of the largest small model."""
         return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
 
-    def judged_features(self, n_training: int) -> int:
-        """The features of the small models of the last stage.
-
-        Fewer rows have less time. Where there are more features than rows, the products of rows take their
-        place: then they are as many as the model's own.
-        """
-        if self.is_small and n_training <= _FEATURES_OF_FEW:
-            return self.n_components
-        few = int(_FEATURES_OF_FEW * math.sqrt(self.n_rows / _ROWS_OF_FEATURES))
-        return min(self.max_features, max(_MIN_FEATURES, few)) if self.is_small else self.max_features
+    @property
+    def likelihood_rows(self) -> int:
+        """The most rows on which widths of columns may be sought; 0 where there is no time for any."""
+        may_take = _SHARE_OF_SEARCH * self.budget
+        sizes = _LIKELIHOOD_ROWS[:1] if self.is_small else _LIKELIHOOD_ROWS
+        flops = {n: LikelihoodBudget.quick(n).flops(n, self.n_columns) for n in sizes}
+        return max((n for n in sizes if flops[n] <= may_take), default=0)
 
     def stages(self, n_training: int) -> list[Stage]:
         """The stages, each of up to four times the rows and features of the one before."""
@@ -293,9 +274,7 @@ class Scope:
         return [
             Stage(
                 thinning=max(1, min(4**left, n_training // _MIN_TRAINING)),
-                n_features=max(_LEAST_FEATURES, self.max_features >> 2 * left)
-                if left
-                else self.judged_features(n_training),
+                n_features=max(min(_LEAST_FEATURES, self.max_features), self.max_features >> 2 * left),
                 n_grids=max(8, min(self.n_grids, GRIDS) >> left),
                 n_modes=_MODES_OF_TRIAL,
             )
@@ -306,23 +285,14 @@ class Scope:
     def search_bytes(self) -> int:
         """Most bytes of a small model and its rows."""
         d, n, D = self.n_columns, min(self.n_rows, sample_rows(self.n_columns)), self.max_features
-        widest = max(D, self.judged_features(n // 2))  # at least half of the rows are trained on
         # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
         # float32; Grams and factors; and the kernel matrices of the likelihood.
-        of_rows = 8 * n * d * 3
-        of_maps = 8 * d * (2 * widest + min(d, D)) + 16 * n * widest
-        of_maps += 40 * max(D, min(n, widest)) ** 2
-        return of_rows + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
+        of_maps = 8 * d * (2 * D + min(d, D)) + 16 * n * D + 40 * D**2
+        return 24 * n * d + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
 
     def size(self, kind: str) -> int:
         """The size of the model itself: features, or for binning grids."""
         return self.n_grids if kind == "binning" else self.n_components
-
-
-# Presumed of an entry in all sparse passes of a fit, some dozen for each fold; it is counted, not measured.
-_FLOPS_OF_AN_ENTRY = 5_000.0
-_MIN_GRIDS, _MAX_GRIDS = 16, 100
-_FACTORS_OF_FIT = 7.0  # the alpha path of five folds, in units of D³
 
 
 @dataclass(eq=False)
@@ -335,12 +305,10 @@ class Search:
     scope: Scope
     rows: SearchSample
     source: RowSource
-    own_units: np.ndarray | None = None
-    bounds: list[tuple[float, float] | None] = field(default_factory=list)  # of an equispaced map
+    own_units: np.ndarray | None
+    bounds: list[tuple[float, float] | None]  # of an equispaced map
     coordinates: dict[str, np.ndarray] = field(default_factory=dict)
     histories: dict[Candidate, list[Found]] = field(default_factory=dict)
-    flops: float = 0.0
-    shrunk: np.ndarray | None = None  # widths of bins for all rows
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -350,56 +318,35 @@ class Search:
         """Judge all candidates, stage after stage; then others that follow from the finalists."""
         self._find_coordinates()
         if halving(self._field(), self._judge, len(self.stages), self._kept):
-            self._shrink()
             self._judge_equispaced()
             self._judge_frequencies()
+
+    def _find_coordinates(self) -> None:
+        """Learn widths of the columns and a metric."""
+        found = {IN_OWN_UNITS: self.own_units}
+        if self.rows.X.shape[1] > 1:
+            # They are those of the best penalty: a strong one would hide most of the directions.
+            arrays = self.rows.arrays() | {"penalty": np.array(math.nan)}
+            widths, n_rows = None, self.scope.likelihood_rows
+            if n_rows:
+                (widths,) = self.source.run_all(find_widths, arrays, [(n_rows,)])
+            (P,) = self.source.run_all(find_metric, arrays, [(self.scope.max_features, widths)])
+            if widths is None and P is not None:
+                widths = scales_of(P)
+            found |= {BY_COLUMN: widths, METRIC: P}
+        self.coordinates = {rule: A for rule, A in found.items() if A is not None}
 
     def _field(self) -> list[Candidate]:
         """The candidates of the first stage: Nyström features stand for both kinds of dense ones.
 
         They are the more accurate ones of a kernel, and the closer the more there are.
         """
-        kinds = [
-            kind for kind in self.scope.judged if kind != "fourier" or "nystroem" not in self.scope.judged
-        ]
-        rules = [MEDIAN_WIDTH, ONE_WIDTH, *self.coordinates]
+        judged = self.scope.judged
+        kinds = [kind for kind in judged if kind != "fourier" or "nystroem" not in judged]
+        rules = [ONE_WIDTH, *self.coordinates]
         return [
-            Candidate(kind, kernel, rule)
-            for rule in rules
-            for kind in kinds
-            for kernel in _KERNELS[kind]
-            if rule not in _MEDIANS or isinstance(kernel, Gaussian)
+            Candidate(kind, kernel, rule) for rule in rules for kind in kinds for kernel in _KERNELS[kind]
         ]
-
-    def _find_coordinates(self) -> None:
-        """Learn widths of the columns, of a smooth and of a rough kernel, and a metric."""
-        d = self.rows.X.shape[1]
-        if self.own_units is not None:
-            self.coordinates |= {MEDIAN_IN_OWN: self.own_units, ONE_IN_OWN: self.own_units}
-        if d == 1:
-            return
-        # Widths and a metric are those of the best penalty: a strong one would hide most of the directions.
-        arrays, n_rows = self.rows.arrays() | {"penalty": np.array(math.nan)}, self._likelihood_rows(d)
-        smooth = rough = None
-        if n_rows:
-            (smooth,) = self.source.run_all(find_widths, arrays, [(Gaussian("ard"), n_rows, None)])
-            self.flops += _widths_flops(n_rows, d)
-        n_features = min(self.scope.max_features, self.scope.judged_features(self.rows.n_training))
-        calls: list[tuple] = [(find_metric, (n_features, smooth))]
-        if smooth is not None:
-            calls.append((find_widths, (Laplacian("ard"), n_rows, smooth)))
-        (P, flops), *rough = self.source.run_all(_call, arrays, calls)
-        self.flops += flops
-        if smooth is None and P is not None:
-            smooth = scales_of(P)
-        found = {SMOOTH_WIDTHS: smooth, ROUGH_WIDTHS: rough[0] if rough else None, METRIC: P}
-        self.coordinates |= {rule: A for rule, A in found.items() if A is not None}
-
-    def _likelihood_rows(self, d: int) -> int:
-        """The most rows on which widths of columns may be sought; 0 where there is no time for any."""
-        may_take = _SHARE_OF_SEARCH * self.scope.budget
-        sizes = _LIKELIHOOD_ROWS[:1] if self.scope.is_small else _LIKELIHOOD_ROWS
-        return max((n for n in sizes if _widths_flops(n, d) <= may_take), default=0)
 
     def _judge(self, field: Sequence[Candidate], stage: int) -> list[float]:
         """Judge candidates in a stage; the first of a rule gives the others a width to start from."""
@@ -407,13 +354,15 @@ class Search:
         for one in field:
             is_first = one.kernel == _SMOOTHNESS[0] or self.scope.judged == ("binning",)
             waves[self._start(one) is not None or not is_first].append(one)
+        arrays = self.rows.arrays() | self.coordinates
         for wave in waves:
             wave.sort(key=lambda one: one.kind != "nystroem")  # the dearest first: workers end together
-            calls = [(one, self.stages[stage], self._start(one)) for one in wave]
-            arrays = self.rows.arrays() | self.coordinates
+            calls = [
+                (one, self.stages[stage], self._start(one), _FARTHEST if one in self.histories else FARTHEST)
+                for one in wave
+            ]
             for one, found in zip(wave, self.source.run_all(judge_candidate, arrays, calls), strict=True):
                 self.histories.setdefault(one, []).append(found)
-                self.flops += found.flops
         return [self.error(one).criterion for one in field]
 
     def _start(self, candidate: Candidate) -> float | None:
@@ -429,32 +378,18 @@ class Search:
         return self.histories[candidate][-1].error
 
     def _kept(self, ranked: list[Candidate]) -> list[Candidate]:
-        """The best of each kind with each measure of what is fitted, as far as the budget goes.
+        """The best of each kind with each measure of what is fitted.
 
         Early stages flatter the candidates whose metric and widths were learned on all rows of the sample. On
         mnist one width had 21 % of the classes wrong in the first stage, where a metric had 13, and 6.9 % in
-        the last one, where that had 9.1. So the best with one width goes on in any case.
+        the last one, where that had 9.1. And few grids show little of bins yet: on covtype these were behind
+        in the first stage, and had 17 % of the classes wrong in the last, where dense features had 21.
         """
-        first: dict[tuple[str, int], Candidate] = {}
+        first: dict[tuple[bool, int], Candidate] = {}
         for one in ranked:
-            first.setdefault((one.kind, one.fitted), one)
+            first.setdefault((one.kind == "binning", one.fitted), one)
         most = _HOPELESS * self.error(ranked[0]).criterion
-        hopeful = [one for one in first.values() if self.error(one).criterion <= most]
-        # Bins cost a tenth, and few grids show little of them yet: on covtype they were behind in the first
-        # stage, and had 17 % of the classes wrong in the last, where dense features had 21.
-        bins = [one for one in hopeful if one.kind == "binning"]
-        dense = [one for one in hopeful if one.kind != "binning"]
-        costs = np.cumsum([self._next_flops(one) for one in dense])
-        n = max(2, int(np.searchsorted(costs, self.scope.budget - self.flops)))
-        return dense[:n] + bins + [one for one in dense[n:] if one.fitted == 1]
-
-    def _next_flops(self, candidate: Candidate) -> float:
-        """About the flops of a candidate in its next stage."""
-        stages, n = self.stages[len(self.histories[candidate]) - 1 :], self.rows.n_training
-        before, after = (self.rows.n_held_out + n // stage.thinning for stage in stages[:2])
-        growth = stages[1].size(candidate.kind) / stages[0].size(candidate.kind)
-        power = 1 if candidate.kind == "binning" else 2
-        return self.histories[candidate][-1].flops * after / before * growth**power
+        return [one for one in first.values() if self.error(one).criterion <= most]
 
     def _judge_frequencies(self) -> None:
         """Judge Fourier features beside the Nyström features that would be chosen: they cost less."""
@@ -466,45 +401,13 @@ class Search:
             ]
             self._judge([twin], -1)
 
-    def _finalists(self) -> dict[Candidate, HeldOutError]:
-        """The candidates that were judged in the last stage, with their errors there."""
-        return {
-            one: history[-1].error
-            for one, history in self.histories.items()
-            if history[-1].error.squared_error < math.inf
-            and (len(history) == len(self.stages) or one.rule == SHRUNK_WIDTHS or one.kind == EQUISPACED)
-        }
-
-    def _shrink(self) -> None:
-        """Judge the best bins with a width a column once more, their widths shrunk column by column.
-
-        On 12,000 rows of covtype the share of wrong classes fell from 17 % to 14 %.
-        """
-        finalists = self._finalists()
-        bins = [
-            one for one in finalists if one.kind == "binning" and one.rule in (SMOOTH_WIDTHS, ROUGH_WIDTHS)
-        ]
-        if self.scope.is_small or not bins:
-            return
-        mine, best = (min(some, key=lambda one: finalists[one].criterion) for some in (bins, finalists))
-        excess = finalists[mine].criterion - finalists[best].criterion
-        if excess > _UNSHRUNK * finalists[mine].spread_from(finalists[best]):
-            return
-        widths = self.histories[mine][-1].width * self.coordinates[mine.rule]
-        call = widths, self.scope.n_grids, self.scope.n_rows
-        ((here, self.shrunk),) = self.source.run_all(shrink_widths, self.rows.arrays(), [call])
-        self.coordinates[SHRUNK_WIDTHS] = here
-        shrunk = replace(mine, rule=SHRUNK_WIDTHS)
-        arrays, again = self.rows.arrays() | self.coordinates, (shrunk, self.stages[-1], 1.0)
-        self.histories[shrunk] = self.source.run_all(judge_candidate, arrays, [again])
-
     def _judge_equispaced(self) -> None:
         """Judge equispaced features with the rule and kernel that are best with one width or one a column.
 
         A Matérn kernel of 3/2 is beside it: few features hide how rough a function is. A lattice has no
         metric, and in more than one column no room for the exponential kernel.
         """
-        ranked = [one for one in self.histories if one.kind != "binning" and 0 < one.fitted < 3]
+        ranked = [one for one in self.histories if one.kind != "binning" and one.rule != METRIC]
         if EQUISPACED not in self.scope.kinds or not ranked:
             return
         best, usual = min(ranked, key=self._place), _SMOOTHNESS[0]
@@ -513,14 +416,26 @@ class Search:
         mine = [replace(best, kind=EQUISPACED, kernel=kernel) for kernel in dict.fromkeys(kernels)]
         self._judge(mine, -1)
 
+    def _finalists(self) -> dict[Candidate, HeldOutError]:
+        """The candidates that were judged in the last stage, with their errors there."""
+        return {
+            one: self.error(one)
+            for one, history in self.histories.items()
+            if self.error(one).squared_error < math.inf
+            and (len(history) == len(self.stages) or one.kind == EQUISPACED)
+        }
+
     def choices(self) -> list[Candidate]:
         """All candidates, the one to take first, then the finalists, the best first."""
         allowed = {one: e for one, e in self._finalists().items() if one.kind in self.scope.kinds}
         if not allowed:
             return []
         first = choose(allowed, self._cost)
-        others = [one for one in self.histories if one.kind in self.scope.kinds and one != first]
-        others = [one for one in others if self.error(one).squared_error < math.inf]
+        others = [
+            one
+            for one in self.histories
+            if one.kind in self.scope.kinds and one != first and self.error(one).squared_error < math.inf
+        ]
         return [first, *sorted(others, key=self._place)]
 
     def _place(self, candidate: Candidate) -> tuple[int, float]:
@@ -533,17 +448,8 @@ class Search:
         size = min(self.scope.n_components, self.scope.n_rows) if is_nystroem else self.scope.n_components
         return size, (EQUISPACED, *MAPS).index(candidate.kind)
 
-    def width(self, candidate: Candidate) -> float:
-        """The width for the model itself: it goes on to fall with more rows and features."""
-        if candidate.rule in _MEDIANS:
-            return self.histories[candidate][-1].width
-        return self._carried_on(candidate, lambda found: found.width)
-
-    def expected(self, candidate: Candidate) -> float:
-        """The error of the model itself, if it falls on as it did from stage to stage."""
-        return self._carried_on(candidate, lambda found: found.error.criterion)
-
-    def _carried_on(self, candidate: Candidate, number: Callable[[Found], float]) -> float:
+    def expected(self, candidate: Candidate, number: Callable[[Found], float]) -> float:
+        """A width or error for the model itself, if it falls on as it did from stage to stage."""
         history, kind = self.histories[candidate], candidate.kind
         sizes = [self.rows.n_training // one.thinning * one.size(kind) for one in self.stages[: len(history)]]
         before, last = (number(history[at]) for at in (max(0, len(history) - 2), -1))
@@ -552,8 +458,13 @@ class Search:
 
     def kernel(self, candidate: Candidate) -> Kernel:
         """The candidate's kernel with its widths and metric, in the columns of the rows."""
-        A = self.shrunk if candidate.rule == SHRUNK_WIDTHS else self.coordinates.get(candidate.rule)
-        width = 1.0 if candidate.rule == SHRUNK_WIDTHS else self.width(candidate)
+        A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
+        is_shrunk = candidate.kind == "binning" and candidate.rule == BY_COLUMN and not self.scope.is_small
+        if is_shrunk and A is not None:
+            # On 12,000 rows of covtype the share of wrong classes falls from 17 to 14 %.
+            call = self.histories[candidate][-1].width * A, self.scope.n_grids, self.scope.n_rows
+            (widths,) = self.source.run_all(shrink_widths, self.rows.arrays(), [call])
+            return candidate.kernel.with_widths(widths)
         if A is not None and A.ndim == 1:
             return candidate.kernel.with_widths(tuple(float(f"{w:.4g}") for w in width * A))
         return candidate.kernel.set_params(length_scale=float(f"{width:.4g}"), metric=A)
@@ -580,24 +491,13 @@ class Search:
                 "error": self.error(one).criterion,
                 "spread": self.error(one).spread,
                 "squared_error": self.error(one).squared_error,
-                "expected": self.expected(one),
+                "expected": self.expected(one, lambda found: found.error.criterion),
                 "stages": len(self.histories[one]),
                 "flops": sum(found.flops for found in self.histories[one]),
                 "seconds": sum(found.seconds for found in self.histories[one]),
             }
             for one in self.choices()
         ]
-
-
-def _call(arrays: dict[str, np.ndarray], function: Callable[..., Any], arguments: tuple) -> Any:
-    """Call one of several functions of the same arrays, to run them side by side."""
-    return function(arrays, *arguments)
-
-
-def _widths_flops(n_rows: int, n_columns: int) -> float:
-    """About the flops of the likelihoods of two kernels; the second has one start."""
-    budget = LikelihoodBudget.quick(n_rows)
-    return budget.flops(n_rows, n_columns) + budget.flops(n_rows, n_columns, n_starts=1)
 
 
 def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:
@@ -656,14 +556,14 @@ class AutoFeatures(FeatureMap):
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
     and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
     equispaced features. Each has one width, of the standard columns or of the columns' own units, one width a
-    column, or a learned metric; the Gaussian kernel also the median distance between rows. Each candidate is
-    judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes. Samples and
-    maps grow from stage to stage, and the best eighth of the candidates goes on, with the best of each kind
-    that has one width, one a column or a metric.
+    column, or a learned metric. Each candidate is judged on held-out rows by what the estimator is for:
+    squared error of numbers, wrong classes. Samples and maps grow from stage to stage; the better half of the
+    candidates goes on, and at last an eighth, with the best bins and the best dense features that have one
+    width, one a column and a metric.
 
-    Of the last ones those count as equal whose error is larger than the best by no more than the standard
-    error of the difference on the same rows. Of these the one is taken to which least was fitted: the median
-    distance before one width, before one width a column, before a metric; then the cheaper map.
+    Of the last ones those count as equal whose error is larger than the best by no more than two standard
+    errors of the difference on the same rows. Of these the one is taken to which least was fitted: one width
+    before one width a column, before a metric; then the cheaper map.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
@@ -696,10 +596,10 @@ class AutoFeatures(FeatureMap):
 
     Notes
     -----
-    The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
-    of the fit or 6e11 flops, whichever is more, and at most about 1.2e11 for at most 10,000 rows. That is a
-    third of a minute, or four seconds, at 30 Gflop/s; fewer rows take less. The widths of bins that are best
-    on more than 10,000 rows are shrunk beside it, as "ard" does.
+    The search is counted in flops and so depends on `random_state` alone, not on the machine: about 6e11
+    flops, and about 1.2e11 for at most 10,000 rows. That is a third of a minute, or four seconds, at 30
+    Gflop/s; fewer rows take less. Where bins with a width a column are best on more than 10,000 rows, these
+    are shrunk beside it, as "ard" does.
 
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, for at
     least 1,000 rows. They then choose their kernel by all rows, so that nothing of them is fitted to the
@@ -828,7 +728,7 @@ class AutoFeatures(FeatureMap):
             self.length_scale_search_ = _found_widths(self.kernel_, sample)
         return self.map_.specification_
 
-    def _choices(self, sample: Sample) -> list[FeatureMap]:
+    def _choices(self, sample: Sample) -> Iterable[FeatureMap]:
         """Maps that are not fitted, the best first."""
         if not some_differ(sample):
             return [self._default(width=1.0)]
@@ -855,10 +755,11 @@ class AutoFeatures(FeatureMap):
                 f"maps={self.maps!r} has no map for these rows: they need widths that are too short for "
                 f"equispaced features; add 'fourier'"
             )
-        maps = [search.feature_map(one) for one in choices]
-        if is_sparse:
-            maps = [one.set_params(sampling="orthogonal") for one in maps]
-        return maps or [self._default()]
+        if not choices:
+            return [self._default()]
+        # One by one: widths of bins are shrunk for the map that is taken.
+        maps = (search.feature_map(one) for one in choices)
+        return (one.set_params(sampling="orthogonal") for one in maps) if is_sparse else maps
 
     def _default(self, *, width: str | float = "auto", dearest: bool = False) -> FeatureMap:
         """A map with this width that stands for the candidates: the cheapest one, or the dearest."""

@@ -62,30 +62,28 @@ def descend(
     return Line(best, errors)
 
 
-SHARE = 8
-
-
 def halving(
     candidates: Sequence[T],
     judge: Callable[[Sequence[T], int], Sequence[float]],
     n_stages: int,
     keep: Callable[[list[T]], Iterable[T]] = lambda ranked: (),
 ) -> list[T]:
-    """Successive halving: judge candidates in stages, each on more rows; the best eighth goes on.
+    """Successive halving: judge candidates in stages, each on more rows; the better half goes on.
 
-    A stage of fourfold rows and features costs some sixteen times the one before, so that the last would take
-    nearly all the time if half of the candidates stayed (Jamieson and Talwalkar 2016, "Non-stochastic best
-    arm identification and hyperparameter optimization").
+    To the last stage an eighth goes on: with fourfold rows and features it costs some sixteen times the one
+    before, and would take nearly all the time (Jamieson and Talwalkar 2016, "Non-stochastic best arm
+    identification and hyperparameter optimization").
 
     `judge(candidates, stage)` gives their errors; infinite ones are out. `keep(ranked)` names candidates that
-    go on in any case, and count in the eighth. Returns the finalists, the best first.
+    go on in any case, and count in the share. Returns the finalists, the best first.
     """
     field = list(candidates)
-    for stage in range(n_stages):
-        errors = dict(zip(field, judge(field, stage), strict=True))
+    for left in reversed(range(n_stages)):
+        errors = dict(zip(field, judge(field, n_stages - 1 - left), strict=True))
         field = sorted((one for one in field if errors[one] < math.inf), key=errors.__getitem__)
-        if field and stage < n_stages - 1:
+        if field and left:
             kept = list(dict.fromkeys(keep(field)))
             others = [one for one in field if one not in kept]
-            field = kept + others[: max(0, math.ceil(len(field) / SHARE) - len(kept))]
+            n = math.ceil(len(field) / (2 if left > 1 else 8))
+            field = kept + others[: max(0, n - len(kept))]
     return field

@@ -15,7 +15,7 @@ from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinIds, Grids, occupied_bins
 from distrff.features.equispaced import Box, Lattice
 from distrff.features.fourier import draw_frequencies
-from distrff.features.search.line import descend
+from distrff.features.search.line import FARTHEST, descend
 from distrff.features.search.sample import HeldOutError, SearchSample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
@@ -67,7 +67,9 @@ class SmallRidge(ABC):
 _LEAST_GAIN = 0.003
 
 
-def best_width(model: SmallRidge, first: float, start: Iterable[int] = (0,)) -> tuple[float, HeldOutError]:
+def best_width(
+    model: SmallRidge, first: float, start: Iterable[int] = (0,), *, farthest: int = FARTHEST
+) -> tuple[float, HeldOutError]:
     """The width of smallest squared error, in half octaves from a first one, and the error beside it.
 
     The parabola at the end places the width between half octaves; it is not judged again. Shorter widths come
@@ -79,7 +81,7 @@ def best_width(model: SmallRidge, first: float, start: Iterable[int] = (0,)) -> 
         found[place] = model.judge(first * 2.0 ** (place / 2))
         return found[place].squared_error
 
-    line = descend(error, start, (-1, 1), least_gain=_LEAST_GAIN)
+    line = descend(error, start, (-1, 1), farthest=farthest, least_gain=_LEAST_GAIN)
     return first * 2.0 ** (line.minimum / 2), found[line.best]
 
 

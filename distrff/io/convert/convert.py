@@ -407,6 +407,7 @@ def _place_of_checkpoint(
             "a checkpoint is for a shuffle; give shuffle=0 or another seed as well, or no checkpoint"
         )
     check_every(every)
+    # Its folder is removed at the end, and must hold neither the source nor the output.
     place = Location.of(checkpoint, dst.options)
     refuse_overlap("checkpoint", place, dst=dst)
     for path in src if isinstance(src, list | tuple) else [src]:
@@ -513,6 +514,7 @@ class Conversion:
             "dtype": str((X["data"] if is_sparse else X).dtype),
         }
         checkpoint.finish(report)
+        # The outer group last: readers look at its mark.
         for written in [group[TEST], group] if self.order.n_parts > 1 else [group]:
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
             if isinstance(encoder, TableEncoder):
@@ -539,6 +541,8 @@ class Conversion:
                 if rows["X"].shape[0]:
                     sink = sink or self._sink(group, _are_sparse(rows["X"]))
                     sink.append(rows)
+                # Counted with the pass, and stored with it: a label that no row has is refused at the end,
+                # not by a pass of its own.
                 n_positive = 0 if positive is None else int(rows["y"].sum())
                 advance_to(piece.position)
                 done |= {"mark": piece.mark, "n_raw": done["n_raw"] + n}
@@ -566,37 +570,38 @@ class Conversion:
         return Sink(writers, self.order, self.checkpoint)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
-        source, steps, options = self.source, self.steps, self.options
-        types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), steps, None)
+        source, checkpoint = self.source, self.checkpoint
+        types, steps, report = checkpoint.steps or (checkpoint.value("types"), self.steps, None)
         if types is not None:
             source.restore(types)
-        if isinstance(source, LibsvmSource):
-            if steps is None:
-                steps = _libsvm_steps(
-                    source, self._over, self.dtype or np.dtype(np.float64), options.positive
-                )
-                self._keep(steps, report := {"columns_made": len(steps.names_out)})
-            return SparseEncoder(source, steps), report or {"columns_made": len(steps.names_out)}
         if steps is None:
-            choice = choose_columns(source, options)
-            source.prepare(choice)
-            steps, report = _table_steps(source, choice, options, self._over)
-            if self.dtype is not None:  # numbers are written in it straight away
-                written = (
-                    replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
-                    for step in steps.columns
-                )
-                steps = replace(steps, columns=tuple(written))
-            self._keep(steps, report)
-        elif report is None:
+            steps, report = self._new_steps()
+            checkpoint.keep("steps", (source.state(), steps, report))
+        elif report is None:  # of a model
             source.follow(steps)
+        report = report or {"columns_made": len(steps.names_out)}
+        if isinstance(source, LibsvmSource):
+            return SparseEncoder(source, steps), report
         if isinstance(source, CsvSource):
             source.identify(self.ids)
-        encoder = TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None)
-        return encoder, report or {"columns_made": len(steps.names_out)}
+        return TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None), report
 
-    def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
-        self.checkpoint.keep("steps", (self.source.state(), steps, report))
+    def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
+        """The steps that the options call for, and the report of a table."""
+        source, dtype = self.source, self.dtype
+        if isinstance(source, LibsvmSource):
+            dtype = dtype or np.dtype(np.float64)
+            return _libsvm_steps(source, self._over, dtype, self.options.positive), None
+        choice = choose_columns(source, self.options)
+        source.prepare(choice)
+        steps, report = _table_steps(source, choice, self.options, self._over)
+        if dtype is not None:  # numbers are written in it straight away
+            written = (
+                replace(step, dtype=str(dtype)) if isinstance(step, NumberStep) else step
+                for step in steps.columns
+            )
+            steps = replace(steps, columns=tuple(written))
+        return steps, report
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
         """A function of all pieces of the source, merged with a total in their order."""
@@ -760,6 +765,7 @@ class TableEncoder:
         self._refuse_infinity(piece, raw)
         self._refuse_missing(piece, raw)
         try:
+            # NumPy would make infinity of a number that float32 cannot hold.
             with np.errstate(over="raise"):
                 rows: Span = self._encoding.apply(raw)
                 if self._dtype is not None:
@@ -795,6 +801,7 @@ class TableEncoder:
         for name, column in raw.items():
             if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
                 continue
+            # Only in rows that are kept: those that lack a value are left out, whatever else they hold.
             infinite = np.isinf(column.values).reshape(len(column), -1)
             kept = self.steps.kept(raw)
             places = np.argwhere(infinite if kept is None else infinite & kept[:, None])
@@ -808,6 +815,7 @@ class TableEncoder:
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
         """Refuse a missing value that no step fills and that leaves out no row, NaN included."""
+        # Rows to predict may lack a value: they become NaN.
         if self.steps.keeps_incomplete:
             return
         columns = {step.name: step.fill is not None for step in self.steps.columns}

@@ -108,6 +108,7 @@ def opening_of(
     """Guess the dialect of a text from its first bytes, where it was not given."""
     separator, before, head = _separator_line(head)
     lines = head.splitlines(keepends=True)
+    # Enough to judge by, and quick for any file.
     n_sampled = max(_SAMPLE_LINES, head.count(b"\n", 0, _SAMPLE_BYTES), head.count(b"\r", 0, _SAMPLE_BYTES))
     head, longest = b"".join(lines[:n_sampled]), max(map(len, lines[:n_sampled]), default=0)
     if separator and given.delimiter is None:
@@ -142,6 +143,7 @@ def opening_of(
             first = ["", *first]  # as R writes the names of a table whose rows have names
         names = _named(first, known)
         n_bytes, n_lines = n_bytes + sum(map(len, lines)), n_lines + len(lines)
+    # Codes lose their zeros as numbers: the report says so, as nothing here can know.
     codes = _codes_in(reading.records[bool(dialect.header) :])
     coded = {names[i]: code for i, code in codes.items() if i < len(names)}
     return Opening(dialect, names, n_bytes, n_lines, longest, coded)

@@ -84,6 +84,8 @@ class ArraySource(RawSource):
 
     def completed(self, options: TableOptions) -> TableOptions:
         """The options with y as the target, unless they name another."""
+        # As one list X is one column to the steps, whatever its width; by index only where options name
+        # columns.
         chosen = (options.target, options.columns, options.drop, options.sample_weight)
         self._separate(any(choice is not None for choice in chosen))
         options = super().completed(options)
@@ -126,6 +128,8 @@ class ArraySource(RawSource):
         self._separate("X" not in steps.raw_names)
 
     def _arrays(self, stack: ExitStack) -> tuple[_Stream, _Stream | None]:
+        # Row by row from the stream: np.load needs the whole array of a .npz in memory, and maps local .npy
+        # files only.
         with storage_errors(f"{self.file.name} cannot be reached"):
             handle = stack.enter_context(self.file.fs.open(self.file.path, "rb"))
         self.is_npy = (
@@ -169,6 +173,7 @@ class _Stream:
     def __init__(self, handle: Any, name: str, stack: ExitStack) -> None:
         self.name = name
         with _reading(name):
+            # By the header alone: pickled objects are never loaded.
             version = npy.read_magic(handle)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             self.shape, by_columns, self.dtype = read(handle)
@@ -177,6 +182,7 @@ class _Stream:
         self._row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         self.n_bytes = self._row_bytes * (self.shape[0] if self.shape else 0)
         self._handle = handle
+        # Rows of an array in Fortran order lie all over the file.
         self._rows = _on_disk(handle, self, stack) if by_columns and len(self.shape) > 1 else None
         self._at = 0
 

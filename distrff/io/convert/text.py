@@ -277,13 +277,15 @@ class CsvSource(TextSource):
                 f"{files[0].name}, line {opening.n_lines}: two columns are named {twice!r}; rename one, or "
                 f"pass header=False (--no-header) if the line is a row"
             )
+        # State of the types: what is read so far (`types`), what the user said, and what only looks like
+        # numbers.
         self._declared: dict[str, str] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._mixtures: dict[str, InputError] = {}
         self._closed: set[int] = set()  # files without a quote that is open at their end
         self.odd: dict[str, str] = {}  # text that looks like numbers or dates
         try:
-            first = self._stream(0, self.names, {}, skip=0)
+            first = self._stream(0, self.names, {}, use_threads=False)  # which would read ahead in vain
             head = next((batch for batch, _ in first if batch.num_rows), None)
         except pa.ArrowInvalid as error:
             self._fail(0, 0, error)
@@ -443,12 +445,9 @@ class CsvSource(TextSource):
         return self._openings[i]
 
     def _stream(
-        self, i: int, names: Sequence[str], types: Mapping[str, pa.DataType], *, skip: int | None = None
+        self, i: int, names: Sequence[str], types: Mapping[str, pa.DataType], *, use_threads: bool = True
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the batches of some columns of a file, and the stored bytes that are read.
-
-        With `skip` only the first batch after so many rows is wanted, and nothing is read ahead.
-        """
+        """Yield the batches of some columns of a file, and the stored bytes that are read."""
         quote, failure = self.dialect.quote or False, None
         known = frozenset().union(*self._categories.values())
         with opened(self._files[i]) as (stored, stream):
@@ -457,8 +456,7 @@ class CsvSource(TextSource):
                 reader = arrow_csv.open_csv(
                     pa.PythonFile(text, mode="r"),
                     read_options=arrow_csv.ReadOptions(
-                        use_threads=skip is None,
-                        skip_rows_after_names=skip or 0,
+                        use_threads=use_threads,
                         # Arrow refuses a record that is longer than two blocks.
                         block_size=max(BLOCK_BYTES, self._opening(i).longest),
                         column_names=list(self.names),
@@ -497,10 +495,25 @@ class CsvSource(TextSource):
         self, i: int, start: int, types: Mapping[str, pa.DataType], error: pa.ArrowInvalid
     ) -> dict[str, pa.DataType]:
         """Types that hold the values of the batch from a row on as well."""
-        try:  # Arrow infers types from the first rows that it reads
-            found = next(batch for batch, _ in self._stream(i, list(types), {}, skip=start) if batch.num_rows)
+        # Arrow infers types from the first rows that it reads, so the batch is read again by itself. To
+        # skip rows before it (skip_rows_after_names) does not lead there: Arrow counts empty lines then,
+        # and only then.
+        at = 0
+        try:
+            for batch, _ in self._stream(i, list(types), dict.fromkeys(types, pa.string())):
+                if at == start:
+                    break
+                at += batch.num_rows
         except pa.ArrowInvalid:
             self._fail(i, start, error)
+        sink = pa.BufferOutputStream()
+        arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
+        found = arrow_csv.read_csv(
+            pa.BufferReader(sink.getvalue()),
+            arrow_csv.ReadOptions(column_names=list(types), block_size=2 * sink.getvalue().size + 1),
+            arrow_csv.ParseOptions(newlines_in_values=True),
+            arrow_csv.ConvertOptions(decimal_point=self.dialect.decimal, null_values=NULLS),
+        )
         wrong = _COLUMN.search(str(error))
         assert wrong is not None
         wider = dict(self.types)
@@ -528,6 +541,7 @@ class CsvSource(TextSource):
         is_number = pc.match_substring_regex(held, rf"^\s*{number_pattern(self.dialect.decimal or '.')}\s*$")
         is_odd = pc.match_substring_regex(held, _ODD)
         n_numbers, n_odd = (pc.sum(found).as_py() or 0 for found in (is_number, is_odd))
+        # More than half: a few numbers among words are words.
         if 2 * n_numbers > len(held):
             value = held.filter(pc.invert(is_number))[0].as_py()
             where = "where most values are numbers"

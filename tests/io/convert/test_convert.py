@@ -186,9 +186,10 @@ def test_one_pass_where_types_decide(tmp_path, dst, monkeypatch, rng):
     assert len(reads) == 3  # the first block for the types and for the steps, then all of them
 
 
-def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
+@pytest.mark.parametrize("between", ["\n", "\n\n\n"])  # lines, of which some are empty
+def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks, between):
     lines = ["1,2,", "3,4,"] * 40 + ["5.5,6.5,x"]
-    (tmp_path / "rows.csv").write_text("a,y,z\n" + "\n".join(lines) + "\n")
+    (tmp_path / "rows.csv").write_text("a,y,z\n" + between.join(lines) + "\n")
     convert(tmp_path / "rows.csv", dst, target="y", one_hot=True, missing="mean")
     data = open_dataset(dst)
     assert data.column_names == ("a", "z=x")

@@ -253,32 +253,22 @@ def test_numbers_that_may_be_codes_are_named_unless_they_are_declared(tmp_path):
     assert "codes" not in report["read_as"]
 
 
-def test_categories_of_numbers_are_found_in_a_file_with_decimal_commas(tmp_path):
-    frame = pd.DataFrame(
-        {"k": pd.Categorical([1.5, 2.0, 3.0] * 4), "w": ["1,5", "2"] * 6, "y": np.arange(12)}
-    )
+@pytest.mark.parametrize(
+    ("column", "y", "how"),
+    [
+        ([1.5, 2.0, 3.0], range(12), {"sep": ";", "decimal": ","}),  # categories of numbers
+        ([" ?", " u"], range(12), {}),  # which a blank keeps from being missing
+        (["a", "b"], [2**53 + 1, 2**53 + 2] * 6, {}),  # labels beyond the integers of a float
+    ],
+)
+def test_a_file_for_a_model_holds_what_the_frame_of_its_fit_held(tmp_path, column, y, how):
+    frame = pd.DataFrame({"k": pd.Categorical(column * (12 // len(column))), "w": ["1,5", "2"] * 6, "y": y})
     steps = open_dataset(frame, target="y", one_hot=True).steps
-    frame.assign(k=frame["k"].astype(float)).to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
-    report = convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
-    assert "n_unseen_categories" not in report
-    expected = open_dataset(frame, steps=steps).X.compute()
-    np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), expected)
-
-
-def test_a_category_that_a_blank_kept_from_being_missing_stays_one_for_its_model(tmp_path):
-    frame = pd.DataFrame({"k": [" ?", " u"] * 6, "y": np.arange(12)})
-    steps = open_dataset(frame, target="y", one_hot=True).steps
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
-    np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), [[1, 0], [0, 1]] * 6)
-
-
-def test_labels_beyond_the_integers_of_a_float_are_exact_in_text(tmp_path):
-    frame = pd.DataFrame({"k": ["a", "b"] * 6, "y": [2**53 + 1, 2**53 + 2] * 6})
-    steps = open_dataset(frame, target="y", one_hot=True).steps
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
-    assert open_dataset(tmp_path / "t.zarr").y.compute().tolist() == frame["y"].tolist()
+    frame.astype({"k": type(column[0])}).to_csv(tmp_path / "t.csv", index=False, **how)
+    assert "n_unseen_categories" not in convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
+    rows, expected = open_dataset(tmp_path / "t.zarr"), open_dataset(frame, steps=steps)
+    np.testing.assert_array_equal(rows.X.compute(), expected.X.compute())
+    assert rows.y.compute().tolist() == list(y)
 
 
 @pytest.mark.parametrize(
