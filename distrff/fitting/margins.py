@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from distrff.fitting.light import (
     max_model_rows,
     model_peak_bytes,
 )
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import (
     Constant,
     FitResult,
@@ -62,7 +62,7 @@ from distrff.solvers.lbfgs import (
 )
 from distrff.solvers.losses import MARGINS
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
-from distrff.solvers.ridge import RidgeSolution, choose_penalty, solution_of
+from distrff.solvers.ridge import RidgeSolution, solution_of
 
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
@@ -375,13 +375,11 @@ class _Solving(Passes):
         )
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
-        """Whether the gap of a problem is closed.
-
-        With ``warm_start=True`` a smooth loss has to close it by its best point alone. The next fit begins
-        there without the bounds of earlier points; one pass then finds the gap closed, where it took up to
-        three. The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
-        """
+        """Whether the gap of a problem is closed."""
         given, trace = self.oracle.problem, self.traces[problem]
+        # With warm_start a smooth loss has to close it by its best point alone. The next fit begins there
+        # without the bounds of earlier points; one pass then finds the gap closed, where it took up to three.
+        # The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
         alone = given.is_begun_from and given.smooth_solver == "lbfgs"
         return (trace.error_alone if alone else trace.error) <= self.tol
 
@@ -430,7 +428,8 @@ def search_penalty(
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
     until the held-out loss no longer falls.
     """
-    n_folds, tol = oracle.folds.n_folds, max(oracle.problem.tol, _FOLDS_TOL)
+    penalty, n_folds = oracle.problem.penalty, oracle.folds.n_folds
+    tol = max(oracle.problem.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }
@@ -451,10 +450,10 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
-        if _choice(sums)[0] == C:
+        if _choice(penalty, sums)[0] == C:
             best_points = points
-        to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
-    best, scores = _choice(sums) if sums else (float(grid[0]), np.empty(0))
+        to_try = to_try or _beyond_the_ends(_choice(penalty, sums)[0], sums, grid, max_decades)
+    best, scores = _choice(penalty, sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
     return PenaltySearch(
@@ -468,12 +467,12 @@ def search_penalty(
     )
 
 
-def _choice(sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
+def _choice(penalty: Penalty, sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
     """The C of least mean held-out loss, and the mean loss of each; the smaller of equals."""
     tried = np.array(sorted(sums))
     totals = np.array([sums[C] for C in tried])  # (m, n_folds, 2)
     errors, weights = totals[:, :, 1].T[:, :, None], totals[0, :, 0]
-    choice = choose_penalty(errors, weights, penalties=1 / tried)
+    choice = penalty.choose(1 / tried, errors, weights)
     return float(tried[choice.index]), choice.scores
 
 
@@ -490,13 +489,14 @@ def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray
     return FoldModels(oracle.folds, coef, intercept)
 
 
-def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
+def _beyond_the_ends(
+    best: float, tried: Collection[float], grid: np.ndarray, max_decades: int
+) -> list[float]:
     """The next C beyond an end of those tried, if this end is the best of them, else none."""
-    best, _ = _choice(sums)
     # A difference of some digits at most: powers of ten are rounded.
-    if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
+    if best == max(tried) and best < 0.9 * grid[-1] * 10.0**max_decades:
         return [10 * best]
-    if best == min(sums) and best > 1.1 * grid[0] / 10.0**max_decades:
+    if best == min(tried) and best > 1.1 * grid[0] / 10.0**max_decades:
         return [best / 10]
     return []
 
@@ -691,22 +691,18 @@ def _are_few(n_rows: int, n_features: int) -> bool:
 
 
 def looks_ahead(problem: Problem, n_problems: int) -> bool:
-    """Whether each sweep evaluates every problem at two epsilons of its rounded hinge.
-
-    It does for few problems: their thin products are a small part of a sweep.
-    """
+    """Whether each sweep evaluates every problem at two epsilons of its rounded hinge."""
+    # For few problems, whose thin products are a small part of a sweep.
     return problem.smooth_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
 
 def _gram_sizes(size: Size) -> list[Size]:
-    """The size as it is, and without what a margin loss can do without: a dual, and Hessians.
-
-    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
-    are large: the memory is better filled with features then. Neither depends on the workers.
-    """
+    """The size as it is, and without the parts that a margin loss can spare: a dual, and Hessians."""
     if size.dual_rows:
         return [size, replace(size, dual_rows=0)]
     if size.n_hessians > 1:
+        # Several problems have none where their sum takes longer than most fits by light sweeps do, or where
+        # they are large: the memory is better filled with features then. Neither depends on the workers.
         without = replace(size, n_hessians=0)
         are_small = 8 * size.n_hessians * hessian_size(size) ** 2 <= _MAX_HESSIAN_BYTES
         are_short = hessian_sweeps(size) <= _MAX_HESSIAN_SWEEPS

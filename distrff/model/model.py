@@ -602,6 +602,8 @@ class FoldModels:
         Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
         InputError.
         """
+        # Labels and probabilities have no mean over models of their own: rows of one set of judges go through
+        # one model.
         sets, own_set = self.folds.sets_of_judges(numbers)
         first = replace(model, coef=self.coef[0], intercept=self.intercept[0])
         # The answer for no rows has the shape and the dtype of all.
