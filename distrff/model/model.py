@@ -258,6 +258,7 @@ class Model:
         F = self._decision(X)
         if not isinstance(self.targets, NumericTargets):
             labels = self.targets.decode(F)
+            # Objects even where no row lacks a value: the dtype must not depend on the rows.
             return labels.astype(object) if self.skips_missing and labels.dtype.kind == "U" else labels
         return F[:, 0] if self.y_is_1d else F
 
