@@ -66,7 +66,7 @@ def with_checkpoint(
     found = store.begin(header)
     _check_seen(run, store)
     run.checkpoint = Checkpoint(store, every)
-    return replace(fit, problem=replace(fit.problem, seed=int(found["seed"])))
+    return replace(fit, problem=fit.problem.seeded(int(found["seed"])))
 
 
 def _refuse_several_fits(location: Location) -> None:

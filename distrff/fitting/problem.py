@@ -230,6 +230,11 @@ class Problem:
         scaled = self.scale == "standard" or (self.scale == "auto" and n_rows > _FEW_ROWS)
         return "float32" if scaled and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
 
+    def seeded(self, seed: int) -> Self:
+        """The problem as if this had been its seed from the start."""
+        # The folds are drawn where the parameters are checked, before a checkpoint tells the seed of the start.
+        return replace(self, seed=seed, folds=self.folds.drawn_from(child_seed(seed, "folds")))
+
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""
         if self.features is None:  # of the map only the specification is known

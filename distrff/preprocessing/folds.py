@@ -125,6 +125,10 @@ class Folds(FoldSums, ABC):
         """The same folds where they follow from the rows, of which there are so many."""
         return self
 
+    def drawn_from(self, seed: int) -> Folds:
+        """The same folds drawn from another seed, where they are drawn."""
+        return self
+
     def after(self, n_rows: int) -> Folds:
         """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return self
@@ -201,6 +205,9 @@ class HashFolds(Folds):
     def _remainder(self, numbers: np.ndarray, divisor: int) -> np.ndarray:
         numbers = numbers.astype(np.uint64) + np.uint64(self.first_row)
         return row_hash(numbers, self.seed) % np.uint64(divisor)
+
+    def drawn_from(self, seed: int) -> HashFolds:
+        return replace(self, seed=seed)
 
     def after(self, n_rows: int) -> HashFolds:
         return replace(self, first_row=n_rows)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from fsspec.implementations.memory import MemoryFileSystem
+from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, QuantileTransformer
@@ -223,6 +224,25 @@ def test_a_seed_that_was_drawn_is_kept(rows, in_this_thread, stopped, tmp_path):
     stopped(None)
     header = json.loads((tmp_path / "kept" / "_distrff.json").read_text())["attributes"]["distrff"]
     assert fits[1].fit(X, y, checkpoint=tmp_path / "kept").seed_ == header["seed"]
+
+
+@pytest.mark.parametrize("model", [small_ridge("cv"), ESTIMATORS["chosen C"]()], ids=["alpha", "C"])
+def test_folds_are_those_of_the_seed_of_the_start(rows, in_this_thread, stopped, tmp_path, model):
+    """Without random_state each call draws a seed, and the first one's holds for its folds as well."""
+    X, y = rows[0], rows[1] if isinstance(model, drf.KernelRidge) else classes_of(rows[1])
+    model, kept = (
+        model.set_params(random_state=None),
+        {"checkpoint": tmp_path / "kept", "checkpoint_every": 0},
+    )
+    stopped(3)
+    with pytest.raises(Stopped):
+        clone(model).fit(X, y, **kept)
+    stopped(None)
+    fitted = clone(model).fit(X, y, **kept)
+    assert bits(fitted) == bits(clone(model).set_params(random_state=fitted.seed_).fit(X, y))
+    again = clone(model).fit(X, y, **kept)
+    n_sweeps = fitted.report_["n_sweeps"]
+    assert f"{n_sweeps} of {n_sweeps} passes were read from the checkpoint" in again.report_["notes"]
 
 
 def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path):
