@@ -317,7 +317,7 @@ class Plan:
         if self.solver == "gram":
             return []
         if self.solver == "toeplitz":
-            from distrff.features.equispaced import resolved_share
+            from distrff.features.equispaced import resolved_share  # with its FFTs, for a line that few read
 
             share = resolved_share(self.size.n_features, self.size.n_columns)
             resolved = (
