@@ -19,8 +19,8 @@ from sklearn import metrics as sklearn_metrics
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
     check_dask_array,
-    cut,
     frame_arrays,
+    in_chunks,
     in_native,
     is_dask_array,
     is_frame,
@@ -448,7 +448,7 @@ def _rows(
 def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
     """A dask array with one block across the columns."""
     if not is_dask_array(A):
-        return cut(A, (row_chunks, *A.shape[1:]))
+        return in_chunks(A, (row_chunks, *A.shape[1:]))
     return A.rechunk({1: -1}) if A.ndim == 2 else A
 
 

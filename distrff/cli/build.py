@@ -186,6 +186,7 @@ def checked_estimator(ctx: click.Context) -> Any:
     _refuse_unused(ctx)
     name = MODELS[options["model"]]
     values = {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
+    # --no-intercept is its opposite.
     if "fit_intercept" in values:
         values["fit_intercept"] = not values["fit_intercept"]
     estimator = getattr(drf, name)(_features(ctx), **values)
@@ -223,6 +224,7 @@ def _refuse_others(ctx: click.Context, selector: str, classes: Mapping[str, str]
 
 def _refuse_unused(ctx: click.Context) -> None:
     """Raise UsageError for an option that the chosen classes have, and that would not count."""
+    # The classes have these and use them only beside others: alone they would be ignored without a word.
     o, found = ctx.params, given(ctx)
     is_margin = o["model"] in ("svc", "likelihood")
     penalty = o["C"] if is_margin else o["alpha"]

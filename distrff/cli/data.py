@@ -236,6 +236,7 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
         from distrff.io.convert.convert import convert_like
 
         steps = _wanted_steps(model.steps, path, options)
+        # The steps decide how text is read: guessed anew, a column of few rows could get another type.
         more = _source_options(options) | {"ids": _ids(options)}
         return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
     x_name = _x_name(options)
@@ -281,6 +282,7 @@ def _wanted_steps(steps: Any, path: str, options: Mapping[str, Any]) -> Any:
     """Steps of a model with the target that the command names, or without one for predictions."""
     if options["columns"]:
         raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
+    # Predictions need no target, and rows without one would be dropped.
     if "target" not in options:
         steps = steps.for_prediction()
     elif steps.target is not None and options["target"]:

@@ -123,6 +123,7 @@ def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[
     return dataset, {"like": first}
 
 
+# Places, rows and workers: all that does not decide which sums are made.
 _WITH_LIKE = (
     "data", "out", "overwrite", "like", "target", "sample_weight", "y_name", "columns", "x_name",
     "storage_options", "random_state", "scheduler", "workers", "memory_limit",
@@ -140,6 +141,7 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> 
     Three are in memory at once.
     """
     remote, others = storage_options(options), {f"GRAM {i}": path for i, path in enumerate(grams, 1)}
+    # By its name alone: a copy under another name cannot be told from other rows.
     if twice := next((path for i, path in enumerate(grams) if path in grams[:i]), None):
         raise InputError(f"{public_name(twice)} is named twice, and its rows would count twice; name it once")
     place = place_to_write(out, options, overwrite=overwrite, kinds=_KINDS, **others)
@@ -191,6 +193,7 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, **options: A
     std = {"include_std": True} if options["include_std"] else {}
     estimator.save(out, overwrite=overwrite, storage_options=remote, **std)
     report = estimator.report_
+    # No seed, since nothing was drawn.
     values = {key: report[key] for key in KEYS if key in report and key != "seed"} | {"out": str(place)}
     lines = [*map(spelt_as_options, repr(report).splitlines()), f"  written to {place}"]
     return Result(values, lines, 0 if report["status"] == "CONVERGED" else NOT_CONVERGED)

@@ -41,6 +41,7 @@ def inspect(path: str, **options: Any) -> Result:
     remote, name = storage_options(options), public_name(path)
     document = Location.of(path, remote).root() or {}
     header = header_of(document) or {}
+    # Predictions of one column are an array, whose own attributes hold the header.
     kind = "array" if document.get("node_type") == "array" else header.get("kind")
     rows_of: Dataset | None = None
     if kind in ("model", "gram", "toeplitz"):
@@ -51,6 +52,7 @@ def inspect(path: str, **options: Any) -> Result:
         shown, more = _of_header(header, "n_rows"), {"columns": header.get("columns")}
     elif kind == "raster":
         arrays = [array | {"dimensions": names} for array, names in _arrays_of(path, remote)]
+        # Results before coordinates.
         arrays.sort(key=lambda array: array["name"] not in ("prediction", "std"))
         shown, more = _of_header(header), {"arrays": arrays}
     elif kind == "checkpoint":

@@ -176,6 +176,7 @@ def _axis(text: str) -> tuple[str, Any]:
             kind(part) for kind, part in zip((float, float, int), numbers.split(":"), strict=True)
         )
     except ValueError:
+        # Refused below, like all other axes that are none.
         start = stop = n = 0
     if not name or n < 1 or not (math.isfinite(start) and math.isfinite(stop)):
         raise InputError(f"--grid must be COLUMN=START:STOP:N, such as lat=-60:60:7200, got {text!r}")
@@ -205,6 +206,7 @@ def score(model: str, data: str, **options: Any) -> Result:
     with workers_of(options):
         evaluation = drf.evaluate(fitted, dataset)
     table = {} if dataset.table_report is None else dataset.table_report
+    # Rows that the steps of a table left out are not among those judged.
     lines = [*repr(evaluation).splitlines(), *aligned(table)]
     return Result({**evaluation, **table}, lines)
 

@@ -49,6 +49,7 @@ def quickstart(ctx: click.Context, folder: Path, overwrite: bool, **options: Any
     from distrff.io.storage import Location, check_writable, replacing
 
     place = Location.of(folder)
+    # An empty folder is nobody's result.
     may_replace = overwrite or (folder.is_dir() and not any(folder.iterdir()))
     check_writable(place, overwrite=may_replace, kinds=(KIND,))
     features = drf.FourierFeatures(drf.Gaussian("auto"), options["n_components"])
@@ -170,6 +171,7 @@ def _scores(model: drf.KernelRidge, linear: drf.KernelRidge, test: Dataset, best
         name: drf.evaluate(one.model_, test)
         for name, one in (("kernel_ridge", model), ("linear_ridge", linear))
     }
+    # R² of the truth by the variance that those of the models are measured by.
     variance = found["kernel_ridge"]["constant_rmse"] ** 2
     return {
         "best_possible": {"rmse": best, "r2": 1.0 - best**2 / variance},

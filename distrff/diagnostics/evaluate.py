@@ -248,6 +248,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
             f"are too narrow, and carry no guarantee",
             DataWarning,
         )
+    # Sketches of all targets, since each has an interval.
     return _with_intervals(model, errors_of(model, dataset, n_sketched=model.n_outputs), CALIBRATED)
 
 

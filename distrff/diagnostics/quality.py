@@ -240,6 +240,7 @@ def _legend(heading: str) -> list[Part]:
 
 
 def _residuals(targets: list[Mapping[str, Any]]) -> list[Part]:
+    # Of more than eight targets the others have sums alone.
     detailed = [one for one in targets if one.get("residual_quantiles")]
     shares = list(detailed[0]["residual_quantiles"]) if detailed else []
     names = ["target", "R²", "RMSE", "of the mean", "mean error", "absolute"]
@@ -265,6 +266,7 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
     parts: list[Part] = [Table(["class", "rows", "precision", "recall", "F1"], rows)]
     if len(classes) > _MAX_CLASSES:
         parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
+    # Of classes with rows: one without may well never be predicted.
     never = [c["label"] for c in evaluation["classes"] if c["n_rows"] > 0 and not c["predicted_weight"] > 0]
     if never:
         parts.append(f"Never predicted: {listed(never)}")

@@ -388,6 +388,7 @@ def judge_fit(estimator: Any) -> None:
 
     evaluation = evaluate(estimator)
     report = estimator.report_.to_dict()
+    # The linear model comes from the column statistics of the fit, which an evaluation does not have.
     of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
     # Details are kept once, in the evaluation.
     quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear

@@ -197,6 +197,7 @@ def _ranges(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
     """The survey of a dataset, after one pass over its rows."""
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    # Fewer rows where they are wide: the samples of all segments go to the client.
     sample = min(_SAMPLE_ROWS, max(256, _SAMPLE_NUMBERS // dataset.n_columns))
     reduction = RowSurveyReduction(
         n_columns=dataset.n_columns,
@@ -287,12 +288,14 @@ def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
 def _zarr_part(name: str, z: Any, n_rows: int, segment_rows: int) -> dict[str, Any]:
     """The part of an array with one item per row, or of the entries of equally filled sparse rows."""
     n, item_bytes = z.shape[0], row_bytes(z)
+    # Small shards are fetched as a whole, of large ones the chunks.
     whole = z.shards if z.shards is not None and z.shards[0] * item_bytes <= SHARD_BYTES else z.chunks
     n_requests = math.prod(-(-size // step) for size, step in zip(z.shape, whole, strict=True))
     return stored_part(
         name,
         n_rows,
         segment_rows,
+        # Chunks of sparse rows count entries: as if all rows had equally many.
         unit_rows=min(n_rows, -(-z.chunks[0] * n_rows // max(n, 1))),
         row_bytes=max(1, n * item_bytes // n_rows),
         stored_bytes=int(z.nbytes_stored()),

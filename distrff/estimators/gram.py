@@ -89,6 +89,7 @@ def gram(
     -----
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
+    # A Gram of 10⁶ columns of bins would have 10¹² entries.
     if features is not None and Trait.SPARSE in checked_map(features).traits:
         raise InputError(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
@@ -99,6 +100,7 @@ def gram(
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
+        # Not ignored: whoever gives another number expects other folds.
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:

@@ -99,6 +99,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return solvable(Problem(**map_parameters(self), n_components=int(self.n_components)))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        # Pipelines pass a target to all of their steps.
         return open_rows(X, None, sample_weight)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:

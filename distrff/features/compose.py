@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -18,9 +18,7 @@ from distrff.features.fitted import (
     MapOutline,
     Trait,
     cost_of_parts,
-    having_prefix,
     joined_digest,
-    prefixed,
 )
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
@@ -57,33 +55,15 @@ class ConcatenatedMap(FittedMap):
     def cost(self) -> MapCost:
         return cost_of_parts((part.cost, part.n_features) for part in self.parts)
 
-    def derive(self) -> dict[str, np.ndarray]:
-        arrays: dict[str, np.ndarray] = {}
-        for i, part in enumerate(self.parts):
-            arrays |= prefixed(_prefix(i), part.derive())
-        return arrays
+    @property
+    def inside(self) -> dict[str, FittedMap]:
+        return {f"part{i}_": part for i, part in enumerate(self.parts)}
+
+    def with_inside(self, maps: list[FittedMap]) -> Self:
+        return replace(self, parts=tuple(maps))
 
     def digest_of(self, arrays: Arrays) -> str:
-        return joined_digest(part.digest_of(own) for part, own in self.parts_with(arrays))
-
-    @property
-    def arrays_at_hand(self) -> bool:
-        return any(part.arrays_at_hand for part in self.parts)
-
-    def without_arrays(self) -> Self:
-        return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
-
-    def with_arrays(self, arrays: Arrays) -> Self:
-        return replace(self, parts=tuple(part.with_arrays(own) for part, own in self.parts_with(arrays)))
-
-    def check_storable(self) -> None:
-        for part in self.parts:
-            part.check_storable()
-
-    def parts_with(self, arrays: Arrays) -> Iterator[tuple[FittedMap, dict[str, np.ndarray]]]:
-        """Yield the parts, each with its own arrays among these."""
-        for i, part in enumerate(self.parts):
-            yield part, having_prefix(_prefix(i), arrays)
+        return joined_digest(part.digest_of(own) for part, own in self.inside_with(arrays))
 
     def to_dict(self) -> dict[str, Any]:
         parts = [part.to_dict() for part in self.parts]
@@ -92,7 +72,7 @@ class ConcatenatedMap(FittedMap):
     def prepare(self, arrays: Arrays) -> list[tuple[FittedMap, float]]:
         """Ready parts, and the factors of their features."""
         factors = np.sqrt(self.weights).tolist()
-        ready = [part.ready(own) for part, own in self.parts_with(arrays)]
+        ready = [part.ready(own) for part, own in self.inside_with(arrays)]
         return list(zip(ready, factors, strict=True))
 
     @property
@@ -135,10 +115,6 @@ class ConcatenatedMap(FittedMap):
         own = np.split(sums, np.cumsum([part.n_basis for part in self.parts])[:-1], axis=1)
         parts = zip(self.prepared, own, strict=True)
         return np.concatenate([factor * part.feature_sums(s) for (part, factor), s in parts], axis=1)
-
-
-def _prefix(index: int) -> str:
-    return f"part{index}_"
 
 
 class ConcatenatedFeatures(FeatureMap):
@@ -285,9 +261,6 @@ class LinearMap(FittedMap):
     @property
     def cost(self) -> MapCost:
         return MapCost()
-
-    def derive(self) -> dict[str, np.ndarray]:
-        return {}
 
     def prepare(self, arrays: Arrays) -> None:
         return None

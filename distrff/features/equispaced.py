@@ -806,12 +806,13 @@ class Box:
         """The lattice of most use for comparing widths around those of the pilot, and where to begin.
 
         From twice the pilot's widths down to a quarter of them, and less where there are more rows than the
-        pilot had: n rows resolve widths in proportion to n^(−1/d). Long widths take a wide margin, and so
-        many modes; where these do not suffice, the longest are given up first. Little is lost: with a smaller
-        alpha a shorter width fits a smooth function as well.
+        pilot had.
         """
+        # n rows resolve widths in proportion to n^(−1/d).
         wanted = 1.0 / (_SHORTEST * max(1.0, n_rows / PILOT_ROWS) ** (1.0 / len(self.columns)))
         best = None
+        # Long widths take a wide margin, and so many modes; where these do not suffice, the longest are given
+        # up first. Little is lost: with a smaller alpha a shorter width fits a smooth function as well.
         for longest in _LONGEST:
             wide = scaled_widths(pilot, longest * (1 + 1e-3))  # widths are rounded to four digits
             lattice, kept = self.lattice(pilot, wide, tol, max_modes, shortest=wanted)

@@ -126,11 +126,25 @@ class FittedMap(ABC):
             sizes.append(sizes[-1] // 2)
         return tuple(reversed(sizes))
 
-    # Its arrays: derived in each process, or sent.
+    # Its arrays: derived in each process, or sent. A map of others has theirs, under a prefix for each.
 
-    @abstractmethod
+    @property
+    def inside(self) -> dict[str, FittedMap]:
+        """The maps that it consists of, by the prefix of their arrays' names."""
+        return {}
+
+    def with_inside(self, maps: list[FittedMap]) -> Self:
+        """The map with others in their places."""
+        return self
+
+    def inside_with(self, arrays: Arrays) -> list[tuple[FittedMap, dict[str, np.ndarray]]]:
+        """Each of the maps that it consists of, with its own arrays among these."""
+        return [(part, having_prefix(prefix, arrays)) for prefix, part in self.inside.items()]
+
     def derive(self) -> dict[str, np.ndarray]:
         """The arrays, from nothing but the fields; the costly part."""
+        parts = self.inside.items()
+        return {prefix + name: A for prefix, part in parts for name, A in part.derive().items()}
 
     def digest_of(self, arrays: Arrays) -> str:
         """Digest by which maps of other arrays differ."""
@@ -150,15 +164,15 @@ class FittedMap(ABC):
     @property
     def arrays_at_hand(self) -> bool:
         """Whether it holds arrays that must be sent beside it."""
-        return False
+        return any(part.arrays_at_hand for part in self.inside.values())
 
     def without_arrays(self) -> Self:
         """The map to send with every task."""
-        return self
+        return self.with_inside([part.without_arrays() for part in self.inside.values()])
 
     def with_arrays(self, arrays: Arrays) -> Self:
         """The map with these arrays, if it holds any."""
-        return self
+        return self.with_inside([part.with_arrays(own) for part, own in self.inside_with(arrays)])
 
     def checked_arrays(self) -> dict[str, np.ndarray]:
         """The arrays; raises InputError if this process derives others than the map's own."""
@@ -181,8 +195,10 @@ class FittedMap(ABC):
         """Arrays to store with a model; None if every process derives the same ones."""
         return self.checked_arrays() if derived or Trait.FROM_ROWS in self.traits else None
 
-    def check_storable(self) -> None:  # noqa: B027
+    def check_storable(self) -> None:
         """Raise InputError if the map cannot be stored."""
+        for part in self.inside.values():
+            part.check_storable()
 
     # Ready for rows.
 
@@ -342,7 +358,7 @@ class MapFromRows(FittedMap):
     def derive(self) -> dict[str, np.ndarray]:
         if self.arrays is None:
             raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent with it")
-        return dict(self.arrays)
+        return dict(self.arrays) | super().derive()
 
     def digest_of(self, arrays: Arrays) -> str:
         return exact_digest(arrays)
@@ -352,10 +368,11 @@ class MapFromRows(FittedMap):
         return self.arrays is not None
 
     def without_arrays(self) -> Self:
-        return replace(self, arrays=None)
+        return replace(super().without_arrays(), arrays=None)
 
     def with_arrays(self, arrays: Arrays) -> Self:
-        return replace(self, arrays=dict(arrays))
+        own = {name: A for name, A in arrays.items() if not name.startswith(tuple(self.inside))}
+        return replace(super().with_arrays(arrays), arrays=own)
 
 
 @dataclass(frozen=True)
@@ -672,8 +689,12 @@ class ProjectedMap(MapFromRows):
     def cost(self) -> MapCost:
         return projected_cost(self.inner.cost, self.inner.n_columns, self.n_columns)
 
-    def derive(self) -> dict[str, np.ndarray]:
-        return super().derive() | prefixed(_INNER, self.inner.derive())
+    @property
+    def inside(self) -> dict[str, FittedMap]:
+        return {_INNER: self.inner}
+
+    def with_inside(self, maps: list[FittedMap]) -> Self:
+        return replace(self, inner=maps[0])
 
     def digest_of(self, arrays: Arrays) -> str:
         own = exact_digest({"metric": arrays["metric"]})
@@ -688,16 +709,6 @@ class ProjectedMap(MapFromRows):
         if not derived and self.arrays is not None and not self.inner.arrays_at_hand:
             return named_to_send({"metric": self.arrays["metric"]})  # workers derive the rest
         return super().arrays_to_send(derived=derived)
-
-    def without_arrays(self) -> Self:
-        return replace(self, arrays=None, inner=self.inner.without_arrays())
-
-    def with_arrays(self, arrays: Arrays) -> Self:
-        inner = self.inner.with_arrays(arrays_inside(arrays))
-        return replace(self, arrays={"metric": arrays["metric"]}, inner=inner)
-
-    def check_storable(self) -> None:
-        self.inner.check_storable()
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"inner": self.inner.to_dict()}

@@ -155,9 +155,8 @@ def _gp_kernel(kernel: Kernel) -> Any:
 
 
 def _union(specification: ConcatenatedMap, arrays: Arrays) -> FeatureUnion:
-    own = (
-        ((part, None) for part in specification.parts) if arrays is None else specification.parts_with(arrays)
-    )
+    whole = specification
+    own = [(part, None) for part in whole.parts] if arrays is None else whole.inside_with(arrays)
     parts = [sklearn_map(part, of_part) for part, of_part in own]
     steps = [
         (f"map{i}", identity(specification.n_columns) if part is None else part)

@@ -57,7 +57,6 @@ from distrff.solvers.ridge import (
     RidgeEquations,
     RidgeMoments,
     RidgeSolution,
-    choose_penalty,
     default_alphas,
     extended,
     ridge_moments,
@@ -114,35 +113,17 @@ class RidgePass(RowReduction):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RightSidesReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of rows and a first model.
+class MomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of each fold's training rows and a first model; None for no rows.
 
-    A row costs 2dD + 6Dk flops and D cosines.
+    Without a first model `coef` has the shape (D, 0), and `intercept` (0,). A row costs 2dD flops and D
+    cosines, and 2Dk more for each of the folds, or with a first model 4Dk.
     """
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
-
-    def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
-        for tile in self._tiles(rows, arrays):
-            Y = self._coded(tile)
-            total = self.merge(total, ridge_moments(tile.B, Y, Y - tile.F, tile.s))
-        return total
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingMomentsReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of each fold's training rows; None if there are none.
-
-    Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
-
-    A row costs 2dD flops, and 2Dk more for each of the folds.
-    """
-
-    held_out: tuple[int, ...]
+    held_out: tuple[int | None, ...]  # the folds; None stands for all rows
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
+        return 8 * len(self.held_out) * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
 
     def zero(self) -> list[RidgeMoments | None]:
         return [None] * len(self.held_out)
@@ -151,11 +132,12 @@ class TrainingMomentsReduction(RidgePass):
         self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
     ) -> list[RidgeMoments | None]:
         for tile in self._tiles(rows, arrays):
-            Y, is_fitted = self._coded(tile), self.folds.is_fitted(tile.numbers, self.held_out)
-            moments = [
-                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None
-                for i in map(np.flatnonzero, is_fitted.T)
-            ]
+            Y, (is_fitted, _) = self._coded(tile), self.folds.masks(tile.numbers, self.held_out)
+            E, moments = Y - tile.F if tile.F.shape[1] else tile.F, []
+            for fold, mask in zip(self.held_out, is_fitted.T, strict=True):
+                i: Any = slice(None) if fold is None else np.flatnonzero(mask)  # no copy of all rows
+                some = ridge_moments(tile.B[i], Y[i], E[i], tile.s[i]) if mask.any() else None
+                moments.append(some)
             total = self.merge(total, moments)
         return total
 
@@ -189,7 +171,8 @@ class ProductReduction(RidgePass):
         for tile in self._tiles(rows, arrays, of_basis=True):
             F = tile.s[:, None] * tile.F
             if self.folds.n_folds:
-                F = np.where(self.folds.is_fitted(tile.numbers, self.held_out), F, 0.0)
+                is_fitted, _ = self.folds.masks(tile.numbers, self.held_out)
+                F = np.where(is_fitted, F, 0.0)
             if of_basis is None:
                 of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if ready.has_basis else total[:-1]
             add_transposed_product(of_basis.T, F.T, tile.B)
@@ -217,7 +200,7 @@ class HeldOutErrorReduction(RidgePass):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         for tile in self._tiles(rows, arrays, of_basis=True):
-            is_judged = self.folds.is_judged(tile.numbers, self.held_out)
+            _, is_judged = self.folds.masks(tile.numbers, self.held_out)
             squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
             total[0] += tile.s @ np.where(is_judged, squares, 0.0)
             total[1] += tile.s @ is_judged
@@ -419,7 +402,7 @@ class RidgePasses:
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
         """The equations, with the residual of the first coefficients."""
-        moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
+        (moments,) = self._sum("right sides", MomentsReduction, coef, intercept, held_out=(None,))
         equations = None
         if moments.is_finite:
             equations = RidgeEquations.of(moments, fit_intercept=self._fit.problem.fit_intercept)
@@ -453,7 +436,7 @@ class RidgePasses:
         # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
         moments: list[RidgeMoments | None] = self._sum(
-            "right sides of folds", TrainingMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+            "right sides of folds", MomentsReduction, none, np.zeros(0), held_out=tuple(folds)
         )
         equations = {}
         for fold, sums in zip(folds, moments, strict=True):
@@ -561,14 +544,12 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     sums = np.array([judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
     by_fold, weights = sums[:, :, 0], sums[:, 0, 1, 0]
     grid = alphas[np.sort(tried)]
-    choice = choose_penalty(by_fold, weights, penalties=grid)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = by_fold.mean(axis=2).T / weights
+    choice = problem.penalty.choose(grid, by_fold, weights)
     return AlphaSearch(
         alpha=np.array([choice.penalty]),
         score=choice.score,
         criterion=f"mean squared error over {len(folds)} held-out folds",
-        results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
+        results={"alphas": grid, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
         notes=[] if interruption else end_of_grid("alpha", choice.penalty, alphas, choice.scores),
         start=best,
         # Folds that are judged in groups may agree on another alpha than the first group.

@@ -23,17 +23,17 @@ from distrff.features.equispaced import (
     scaled_widths,
 )
 from distrff.features.fitted import FittedMap
-from distrff.features.search.line import Line, descend, halving
+from distrff.features.search.line import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
-from distrff.fitting.sums import LIKE_THE_FIRST, RowSums, check_same_table
+from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
-from distrff.preprocessing.coding import NumericTargets, Targets
+from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
@@ -335,9 +335,7 @@ class ToeplitzStatistics(RowSums):
     dtype: ClassVar[str] = "float64"
     kind: ClassVar[str] = "toeplitz"
     own_arrays: ClassVar[tuple[str, ...]] = ("v", "b", "squares")
-    first_holds: ClassVar[str] = "sums hold"
-    this_has: ClassVar[str] = "these sums have"
-    made_with: ClassVar[str] = "targets='classes' in gram"
+    words: ClassVar[tuple[str, str, str]] = "these sums have", "the first sums hold", "these sums"
 
     @property
     def n_folds(self) -> int:
@@ -346,33 +344,23 @@ class ToeplitzStatistics(RowSums):
     @property
     def weight(self) -> float:
         """Σs."""
-        return sum(part.weight for part in self.parts)
+        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
 
     @property
     def features(self) -> EquispacedFourierFeatures:
         """The map, as it was before a kernel was chosen."""
         return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
 
-    def _of_one_kind(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+    def _check_map(self, other: ToeplitzStatistics) -> None:
         if self.specification.lattice != other.specification.lattice:
             raise InputError(
                 f"these sums are of different frequencies, since their bounds or kernels differ: "
                 f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
                 f"{LIKE_THE_FIRST}"
             )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(f"these sums code their targets differently; {LIKE_THE_FIRST}")
-        if self.targets.n_outputs != other.targets.n_outputs:
-            raise InputError(
-                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
-                f"{LIKE_THE_FIRST}"
-            )
-        check_same_table(self, other)
-        if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
-            return other
-        ratio = other.targets.scale / self.targets.scale
-        offset = (other.targets.shift - self.targets.shift) / self.targets.scale
-        return replace(other, parts=tuple(part.recoded(ratio, offset) for part in other.parts))
+
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzStatistics:
+        return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
 
     def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
         if other.n_folds != self.n_folds:
@@ -380,7 +368,8 @@ class ToeplitzStatistics(RowSums):
         return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
     def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        return replace(self, parts=(reduce(add, self.parts) - reduce(add, other.parts),))
+        first, second = (combined(one.parts, one.by_folds.total) for one in (self, other))
+        return replace(self, parts=(first - second,), folds=None)
 
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))
@@ -461,10 +450,8 @@ class ToeplitzRidge:
         return solved(summed(fit, plan), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(
-    statistics: ToeplitzStatistics, problem: Problem, folds: FoldSums | None = None
-) -> FitResult:
-    """The fit of ridge to sums in the client's memory, by folds of them; the default is one for each.
+def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
+    """The fit of ridge to sums in the client's memory.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -474,7 +461,7 @@ def fit_toeplitz_statistics(
     features = statistics.features
     if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    folds = statistics.by_folds
     if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
@@ -791,8 +778,8 @@ class Grid:
         places: Sequence[int],
         tol: float,
         patience: int = 1,
-    ) -> tuple[dict[int, float], int]:
-        """Mean squared errors on held-out rows, as far as smaller alphas lower them, and steps."""
+    ) -> tuple[dict[int, np.ndarray], int]:
+        """Each target's squares summed over held-out rows, as far as smaller alphas lower them; and steps."""
         path = held_out_path(
             setting.problem(training),
             setting.within(held_out),
@@ -801,9 +788,9 @@ class Grid:
             max_steps=_SEARCH_STEPS,
             patience=patience,
         )
-        weight, found, steps = max(held_out.weight, np.finfo(float).tiny), dict[int, float](), 0
+        found, steps = dict[int, np.ndarray](), 0
         for place, (_, squares, taken) in zip(places, path, strict=False):
-            found[place], steps = float((squares * self.unit).mean()) / weight, steps + taken
+            found[place], steps = squares * self.unit, steps + taken
         return found, steps
 
 
@@ -817,7 +804,7 @@ def walk(
 ) -> list[Tried]:
     """Move widths down one line after another, each of some columns; all that was tried, the best first."""
     training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
-    at = (0,) * grid.lattice.n_columns
+    weight, at = max(held_out.weight, np.finfo(float).tiny), (0,) * grid.lattice.n_columns
     tried: dict[tuple[int, ...], Tried] = {at: first} if first.errors else {}
 
     def error(place: int, columns: Sequence[int] = ()) -> float:
@@ -829,9 +816,10 @@ def walk(
             best = min(tried.values(), key=error_of, default=first)
             begin = max(0, best.place - _STRIDE) if best.errors else 0
             setting, places = grid.setting(kernel), range(begin, len(grid.alphas), _STRIDE)
-            errors, steps = (
+            squares, steps = (
                 ({}, 0) if setting is None else grid.errors(training, held_out, setting, places, _FIRST_TOL)
             )
+            errors = {place: float(one.mean()) / weight for place, one in squares.items()}
             tried[moved] = Tried(kernel, setting, errors, steps)
         return tried[moved].error
 
@@ -849,8 +837,8 @@ def judge(
     grid: Grid,
     setting: Setting,
     places: Sequence[int],
-) -> tuple[dict[int, float], float, int]:
-    """The errors of a kernel on one fold with each of these alphas, the fold's weight, and steps."""
+) -> tuple[dict[int, np.ndarray], float, int]:
+    """Sums of squares of each target on one fold with each of these alphas, the fold's weight, and steps."""
     training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
     found, steps = grid.errors(training, held_out, setting, places, _SEARCH_TOL, patience=len(places))
     return found, held_out.weight, steps
@@ -905,51 +893,45 @@ class Choice:
             self.grid = replace(self.grid, tol=None)
             self.by_one_fold()
 
-    def by_all_folds(self) -> tuple[Setting, AlphaSearch]:
+    def by_all_folds(self, penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
         few = self.ranked[:_FINALISTS]
         close = [one for one in few if one.error <= _CLOSE * few[0].error]
-        lines = [(one, *self._alphas(one)) for one in close]
-        best, line, by_fold = min(lines, key=lambda found: found[1].error)
-        places = sorted(by_fold, reverse=True)  # alphas ascending
-        grid, mean = self.grid.alphas[places], np.array([line.errors[i] for i in places])
-        alpha = self.grid.alphas[line.best]
-        assert best.setting is not None
-        return best.setting, AlphaSearch(
-            np.array([alpha]),
-            score=line.error,
+        paths = [self._alphas(one) for one in close]
+        choices = [penalty.choose(*path) for path in paths]
+        i = min(range(len(close)), key=lambda i: choices[i].score)
+        choice, setting, alphas = choices[i], close[i].setting, paths[i][0]
+        assert setting is not None
+        return setting, AlphaSearch(
+            np.array([choice.penalty]),
+            score=choice.score,
             criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
-            results={
-                "alphas": grid,
-                "mean_score": mean,
-                "fold_scores": np.stack([by_fold[i] for i in places]),
-            },
-            notes=end_of_grid("alpha", alpha, self.grid.alphas[::-1], mean),
+            results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
+            notes=end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
         )
 
-    def _alphas(self, one: Tried) -> tuple[Line, dict[int, np.ndarray]]:
-        """The walk to the best alpha by all folds, and the errors of each fold by place."""
-        by_fold: dict[int, np.ndarray] = {}
-        n, mean = len(self.grid.alphas), dict[int, float]()
+    def _alphas(self, one: Tried) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds."""
+        errors, weights = dict[int, np.ndarray](), np.zeros(1)
+        n, folds = len(self.grid.alphas), range(self.sums.folds.n_folds)
 
         def error(place: int) -> float:
-            if place not in mean and 0 <= place < n:
+            nonlocal weights
+            if place not in errors and 0 <= place < n:
                 # With its neighbours, which the walk asks for next: a solution starts from the one before.
-                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in mean]
+                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in errors]
                 calls = [
-                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new)
-                    for fold in range(self.sums.folds.n_folds)
+                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new) for fold in folds
                 ]
                 judged = self.sums.run.map(judge, calls)
                 self.steps += sum(steps for *_, steps in judged)
                 weights = np.array([weight for _, weight, _ in judged])
-                for i in new:
-                    by_fold[i] = np.array([errors[i] for errors, *_ in judged])
-                    mean[i] = float(by_fold[i] @ weights / weights.sum())
-            return mean.get(place, math.inf)
+                errors.update((i, np.stack([of_fold[i] for of_fold, *_ in judged])) for i in new)
+            return float(errors[place].sum(axis=0).mean() / weights.sum()) if place in errors else math.inf
 
-        line = descend(error, (one.place,), (1, -1))
-        return Line(line.best, mean), by_fold
+        descend(error, (one.place,), (1, -1))
+        places = sorted(errors, reverse=True)
+        return self.grid.alphas[places], np.stack([errors[i] for i in places], axis=1), weights
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
@@ -1023,7 +1005,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
         choice.by_one_fold()
         if given is None:
-            setting, search = choice.by_all_folds()
+            setting, search = choice.by_all_folds(problem.penalty)
         else:
             setting = choice.ranked[0].setting or setting
         if features.chooses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from distrff.fitting.cost import (
     planned,
     ready_bytes,
 )
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.io.dataset import RowBlock, Rows
@@ -42,7 +42,6 @@ from distrff.solvers.ridge import (
     RidgeSolution,
     Rotation,
     above_noise,
-    choose_penalty,
     default_alphas,
     extended,
     fold_errors,
@@ -337,15 +336,15 @@ class PrincipalComponents(GramRidge):
         )
 
 
-def fit_statistics(statistics: GramStatistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
-    """The fit of ridge to a Gram in the client's memory, by folds of its sums; the default is one for each.
+def fit_statistics(statistics: GramStatistics, problem: Problem) -> FitResult:
+    """The fit of ridge to a Gram in the client's memory.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
-    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    folds = statistics.by_folds
     if problem.penalty.search == "cv" and folds.n_sums < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
@@ -393,12 +392,16 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
         search = _given(grams, problem.penalty.value)
         solution = run.get(begun)
     else:
-        has_models = problem.penalty.search == "cv" and plan is not None  # of the folds
-        search = _searched(grams, problem, with_solutions=has_models)
+        by_folds, n_folds = problem.penalty.search == "cv", grams.folds.n_folds
+        has_models = by_folds and plan is not None  # of the folds
+        if by_folds:
+            held_out = f"{n_folds} held-out folds"
+            search = _by_folds(grams, problem.penalty, n_folds, held_out, with_models=has_models)
+        else:
+            search = _by_gcv_or_fold(grams, problem.penalty)
         run.begin_phase("model")
         # The models of the folds while their Grams are there, where the search has not kept them.
-        n_models = grams.folds.n_folds if has_models else 0
-        search, solution, of_folds = _with_solutions(grams, search, range(n_models))
+        search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
     result = ridge_result(
         run,
         plan,
@@ -417,15 +420,6 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
     assert isinstance(grams.folds, Folds)
     models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
-
-
-def _searched(grams: Grams, problem: Problem, *, with_solutions: bool) -> AlphaSearch:
-    if problem.penalty.search == "gcv":
-        return _by_gcv_or_fold(grams, problem)
-    n_folds = grams.folds.n_folds
-    return _by_folds(
-        grams, problem, range(n_folds), f"{n_folds} held-out folds", with_solutions=with_solutions
-    )
 
 
 def _with_solutions(
@@ -482,14 +476,6 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
 # The Grams of a fit.
 
 
-class _Source(NamedTuple):
-    """Handles on the Grams from which the models of some sizes follow."""
-
-    sizes: tuple[int, ...]
-    total: Any
-    parts: list[Any]
-
-
 @dataclass(frozen=True, eq=False)
 class Grams:
     """Merged Grams where they were summed."""
@@ -504,40 +490,27 @@ class Grams:
     tile_rows: int
     dtype: str
     targets: Targets
-    # Of few rows: the Grams above are of rotated features, and each smaller size that has more features than
-    # there are rows has its own.
+    # Of few rows: the Grams above are of rotated features, and smaller sizes have their own total and parts.
     rows: Any = None  # handle on their `MappedRows`
     rotation: Any = None  # handle on the `Rotation` of all features
-    smaller: tuple[_Source, ...] = ()
+    smaller: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
 
     def terms(self, fold: int) -> FoldTerms:
         """A fold by its sums."""
         folds = self.folds
         return FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
 
-    def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
-        """`fold_errors` for the folds, grids and problems of some calls.
-
-        The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
-        their number does not divide that of the folds.
-        """
-        sizes, most = self.system.sizes, math.inf if self.rows is None else self.system.n_rows
-        smaller = self.smaller or (_Source(sizes[:-1], self.total, self.parts),)
-        tasks, costs = [], []
-        for theirs, total, parts in (_Source(sizes[-1:], self.total, self.parts), *smaller):
-            if own_sizes := set(theirs) & set(sizes):
-                for fold, grids, *others in calls:
-                    own = [g if size in own_sizes else g[:0] for size, g in zip(sizes, grids, strict=True)]
-                    tasks.append((total, parts, self.terms(fold), own, *others))
-                # A reduction takes about the cube of its size, which by rows is at most their number.
-                costs += [sum(float(min(size, most)) ** 3 for size in own_sizes)] * len(calls)
-        found = self.run.map(fold_errors, tasks, costs=costs)
-        joined = []
-        for i in range(len(calls)):
-            of_sources = [one.errors for one in found[i :: len(calls)]]
-            # An error is empty where another source has the size.
-            joined.append(replace(found[i], errors=[max(e, key=len) for e in zip(*of_sources, strict=True)]))
-        return joined
+    def errors_of(self, calls: list[_Call]) -> list[FoldErrors]:
+        """Errors of the folds under the models of some sizes, a task each."""
+        # Of few rows a Gram has no more columns than there are rows.
+        most = math.inf if self.rows is None else self.system.n_rows
+        own = self.total, self.parts
+        tasks = [
+            (*self.smaller.get(one.size, own), self.terms(one.fold), self.system, *one[1:]) for one in calls
+        ]
+        # A reduction takes about the cube of its columns: with those of the whole map first, threads end at
+        # about the same time, even where their number does not divide that of the folds.
+        return self.run.map(fold_errors, tasks, costs=[float(min(one.size, most)) ** 3 for one in calls])
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
         """Whether the models of all folds and alphas are worth the memory that they take here.
@@ -566,6 +539,11 @@ class Grams:
         found = self.run.compute(Rotation.features, self.rotation, np.hstack(coefs))
         return np.split(found, len(coefs), axis=1)
 
+    @property
+    def unit(self) -> np.ndarray:
+        """The square of a coded target's 1, of shape (k,)."""
+        return np.square(self.targets.scale)
+
     def noise_floor(self, size: int | None = None) -> float:
         """The alpha below which the solution of `size` features, or of all, is noise."""
         return noise_floor(
@@ -585,7 +563,7 @@ class Grams:
             parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], NO_FOLDS)
             total = self.run.submit(total_gram, [parts], NO_FOLDS.total, self.system)
         found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
-        return replace(found, noise=found.noise * np.square(self.targets.scale))
+        return replace(found, noise=found.noise * self.unit)
 
     def fold_models(self, alpha: np.ndarray) -> None:
         """None: the fit has kept these models, where it held folds out."""
@@ -595,7 +573,7 @@ class Grams:
         if self.rows is None:
             return replace(self, parts=[], total=self.run.settle(self.total))
         rows = self.run.settle(self.rows)
-        return replace(self, parts=[], total=None, rows=rows, rotation=None, smaller=())
+        return replace(self, parts=[], total=None, rows=rows, rotation=None, smaller={})
 
 
 def gram_passes(
@@ -658,16 +636,17 @@ def _has_few_rows(plan: Plan) -> bool:
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """The Grams of the folds of few rows, in rotated features where these are more than the rows."""
     run, mapped, system = fit.run, fit.mapped_rows(plan), system_of(fit)
-    few = tuple(size for size in system.sizes[:-1] if size <= system.n_rows)
+    few = [size for size in system.sizes if size <= system.n_rows and size < system.sizes[-1]]
     many = system.sizes[len(few) :]
+    # The Grams of all sizes up to the number of rows are parts of the largest of them.
     rotations = run.submit_all(_rotation, [(mapped, size) for size in many])
     parts = run.submit_all(_row_grams, [(mapped, columns, folds) for columns in (*rotations, *few[-1:])])
     totals = run.submit_all(total_gram, [([one], folds.total, system) for one in parts])
-    sizes = [*((size,) for size in many), few]
-    sources = [_Source(*one) for one in zip(sizes, totals, ([one] for one in parts), strict=False)]
-    whole = sources.pop(len(many) - 1)
-    handles = {"rows": mapped, "rotation": rotations[-1], "smaller": tuple(sources)}
-    return _grams_of(fit, plan, system, whole.total, parts=whole.parts, folds=folds, **handles)
+    sources = [(total, [part]) for total, part in zip(totals, parts, strict=True)]
+    of_size = dict(zip(many, sources, strict=False)) | dict.fromkeys(few, sources[-1])
+    total, parts = of_size.pop(system.sizes[-1])
+    handles = {"rows": mapped, "rotation": rotations[-1], "smaller": of_size}
+    return _grams_of(fit, plan, system, total, parts=parts, folds=folds, **handles)
 
 
 def _rotation(mapped: MappedRows, size: int) -> Rotation:
@@ -745,20 +724,20 @@ def weight_of(A: np.ndarray, n_targets: int) -> float:
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def _by_gcv_or_fold(grams: Grams, problem: Problem) -> AlphaSearch:
+def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
     """The choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
-        return _by_gcv(grams, problem)[0]
+        return _by_gcv(grams, penalty)[0]
     has_folds = grams.folds.n_sums > 1
     if has_folds and _stands_for_rows(grams):
-        found = _by_folds(grams, problem, range(1), f"one held-out fold of {grams.folds.one_in}")
+        found = _by_folds(grams, penalty, 1, f"one held-out fold of {grams.folds.one_in}")
         why = (
             f"alpha was chosen on one held-out fold: generalised cross-validation may overfit by far, as the "
             f"{D} features are more than a twentieth of the {n_rows} rows"
         )
         return replace(found, notes=[why, *found.notes])
-    found, dimension = _by_gcv(grams, problem)
+    found, dimension = _by_gcv(grams, penalty)
     if not gcv_may_overfit(dimension, n_rows):
         return found
     danger = (
@@ -780,154 +759,130 @@ def _stands_for_rows(grams: Grams) -> bool:
     return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
 
-@dataclass(frozen=True, eq=False)
-class _Grids:
-    """The alphas of each size, none below its noise floor."""
+class _Grid(NamedTuple):
+    """The alphas for the leading features of a size, none below its noise floor."""
 
-    of_size: dict[int, np.ndarray]
-    bases: dict[int, slice]  # the part that is tried in any case
-    dropped: int  # values of D's own that were below its floor
-    ends_at_floor: bool  # whether more would follow below D's own, were it not for the floor
-
-    @property
-    def whole(self) -> np.ndarray:
-        """The grid of all features."""
-        return list(self.of_size.values())[-1]
-
-    @property
-    def base(self) -> slice:
-        """Its part that is tried in any case."""
-        return list(self.bases.values())[-1]
+    size: int
+    alphas: np.ndarray
+    base: slice  # the part that is tried in any case; a default grid goes on beyond its ends
+    n_dropped: int  # values of the grid that were below the floor
+    ends_at_floor: bool  # whether more would follow below its end, were it not for the floor
 
 
-def _with_grids(grams: Grams, problem: Problem) -> tuple[Grams, _Grids]:
-    """The grid of each size; a default one goes on beyond its ends.
+class _Call(NamedTuple):
+    """Some alphas of a size, to be tried on a fold; `base` as in `_Grid`, None for all of them."""
 
-    Smaller maps whose floor is above the whole grid are left out of the problem.
-    """
-    grids: dict[int, np.ndarray] = {}
-    bases: dict[int, slice] = {}
-    dropped, ends_at_floor = 0, False
+    fold: int
+    size: int
+    alphas: np.ndarray
+    base: slice | None
+    keeps_models: bool
+
+
+def _grids(grams: Grams, given: np.ndarray | None) -> list[_Grid]:
+    """The grid of each size; smaller maps whose floor is above all of a given one have none."""
+    found = []
     for size in grams.system.sizes:
-        floor, is_whole = grams.noise_floor(size), size == grams.system.sizes[-1]
-        if problem.penalty.grid is None:
-            default, dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
-            grids[size], bases[size] = extended(default, floor=floor)
-            ends_at_floor = len(grids[size]) < len(extended(default, floor=0.0)[0])
-        elif is_whole or problem.penalty.grid[-1] >= floor:
-            grids[size], dropped = above_noise(problem.penalty.grid, floor)
-            bases[size], ends_at_floor = slice(0, len(grids[size])), dropped > 0
-    grams = replace(grams, system=replace(grams.system, sizes=tuple(grids)))
-    return grams, _Grids(grids, bases, dropped, ends_at_floor)
+        floor = grams.noise_floor(size)
+        if given is None:
+            default, n_dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
+            alphas, base = extended(default, floor=floor)
+            is_cut = len(alphas) < len(extended(default, floor=0.0)[0])
+            found.append(_Grid(size, alphas, base, n_dropped, is_cut))
+        elif size == grams.system.sizes[-1] or given[-1] >= floor:
+            alphas, n_dropped = above_noise(given, floor)
+            found.append(_Grid(size, alphas, slice(0, len(alphas)), n_dropped, n_dropped > 0))
+    return found
 
 
 def _by_folds(
-    grams: Grams, problem: Problem, folds: range, held_out: str, *, with_solutions: bool = False
+    grams: Grams, penalty: Penalty, n_folds: int, held_out: str, *, with_models: bool = False
 ) -> AlphaSearch:
-    """The choice by the errors of some folds, with their models if these are wanted and small."""
-    grams, grids = _with_grids(grams, problem)
-    alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
-    are_kept = with_solutions and grams.keeps_paths(len(folds), len(grids.whole))
-    by_fold = grams.errors_of([(fold, alphas, grams.system, bases, are_kept) for fold in folds])
-    weights, unit = np.array([one.weight for one in by_fold]), np.square(grams.targets.scale)
-    errors = [np.stack(sizes) * unit for sizes in zip(*(one.errors for one in by_fold), strict=True)]
-    solutions = [one.solutions for one in by_fold]
-    _try_what_others_tried(grams, folds, alphas, errors, unit, solutions if are_kept else None)
+    """The choice by the errors of the first folds, with their models if these are wanted and small."""
+    grids, folds = _grids(grams, penalty.grid), range(n_folds)
+    with_models = with_models and grams.keeps_paths(n_folds, len(grids[-1].alphas))
+    calls = [
+        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1])
+        for grid in reversed(grids)
+        for fold in folds
+    ]
+    found = dict(zip([(one.size, one.fold) for one in calls], grams.errors_of(calls), strict=True))
+    errors = {g.size: np.stack([found[g.size, fold].errors for fold in folds]) for g in grids}
+    # Each fold goes on beyond an end of the grid by its own error, where its matrices are; an alpha counts
+    # where all folds have an error. The others reduce their matrices again, which is rarely needed.
+    late, places = [], []
+    for one in calls:
+        tried = np.isfinite(errors[one.size]).all(axis=2)  # (n_folds, m)
+        lacking = tried.any(axis=0) & ~tried[one.fold]
+        if lacking.any():
+            late.append(one._replace(alphas=one.alphas[lacking], base=None))
+            places.append(lacking)
+    models = [dict(found[grids[-1].size, fold].solutions) for fold in folds]
+    for one, lacking, more in zip(late, places, grams.errors_of(late), strict=True):
+        errors[one.size][one.fold, lacking] = more.errors
+        models[one.fold] |= more.solutions
+    weights, unit = np.array([found[grids[-1].size, fold].weight for fold in folds]), grams.unit
     criterion = f"mean squared error over {held_out}"
-    found, _, tried = _best(grams, grids, criterion, errors, weights)
-    if len(folds) == 1:
-        return found
-    with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = errors[-1][:, tried].mean(axis=2).T / weights
-    alpha = float(found.alpha[0])
-    return replace(
-        found,
-        results=found.results | {"fold_scores": fold_scores},
-        fold_solutions=[of_fold[alpha] for of_fold in solutions] if are_kept else [],
-    )
+    scaled = [errors[grid.size] * unit for grid in grids]
+    search, _ = _best(grams, penalty, grids, criterion, scaled, weights)
+    alpha = float(search.alpha[0])
+    return replace(search, fold_solutions=[some[alpha] for some in models] if with_models else [])
 
 
-def _try_what_others_tried(
-    grams: Grams,
-    folds: range,
-    alphas: list[np.ndarray],
-    errors: list[np.ndarray],
-    unit: np.ndarray,
-    solutions: list[dict[float, tuple[np.ndarray, np.ndarray]]] | None,
-) -> None:
-    """Fill in what some folds tried beyond an end of the grid and others did not.
-
-    Each fold goes on by its own error, where its matrices are; an alpha counts where all folds have an error.
-    The other folds reduce their matrices again, which is rarely needed.
-    """
-    tried = [np.isfinite(of_size).all(axis=2) for of_size in errors]  # (n_folds, m) of each size
-    lacking = [of_size.any(axis=0) & ~of_size for of_size in tried]
-    late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
-    grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
-    wanted = None, solutions is not None
-    calls = [(folds[i], some, grams.system, *wanted) for i, some in zip(late, grids, strict=True)]
-    for i, found in zip(late, grams.errors_of(calls), strict=True):
-        if solutions is not None:
-            solutions[i].update(found.solutions)
-        for of_size, places, values in zip(errors, lacking, found.errors, strict=True):
-            of_size[i, places[i]] = values * unit
-
-
-def _by_gcv(grams: Grams, problem: Problem) -> tuple[AlphaSearch, float]:
+def _by_gcv(grams: Grams, penalty: Penalty) -> tuple[AlphaSearch, float]:
     """The choice, and the effective dimension of its solution."""
-    grams, grids = _with_grids(grams, problem)
-    values = _gcv_errors(grams, grids.of_size, grids.bases)
+    grids = _grids(grams, penalty.grid)
+    values = _gcv_errors(grams, [(grid.size, grid.alphas, grid.base) for grid in grids])
     errors = [of_size[None] for of_size, _ in values]
-    found, place, _ = _best(grams, grids, "generalised cross-validation", errors, np.ones(1))
+    found, place = _best(grams, penalty, grids, "generalised cross-validation", errors, np.ones(1))
     return found, float(values[-1][1][place])
 
 
 def _gcv_errors(
-    grams: Grams, grids: dict[int, np.ndarray], bases: dict[int, slice] | None = None
+    grams: Grams, calls: list[tuple[int, np.ndarray, slice | None]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
-    calls = [
-        (grams.total, size, grid, grams.system, None if bases is None else bases[size])
-        for size, grid in grids.items()
-    ]
-    found = grams.run.map(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
-    return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
+    """Errors (m, k) in the targets' units and effective dimensions (m,) of sizes, each with some alphas."""
+    tasks = [(grams.total, size, alphas, grams.system, base) for size, alphas, base in calls]
+    found = grams.run.map(gcv_errors, tasks, costs=[float(size) ** 3 for size, *_ in calls])
+    return [(errors * grams.unit, dimensions) for errors, dimensions in found]
 
 
 def _best(
-    grams: Grams, grids: _Grids, criterion: str, errors: list[np.ndarray], weights: np.ndarray
-) -> tuple[AlphaSearch, int, slice]:
-    """The choice for all features, its place in their grid, and the part of it that results show.
-
-    `errors` are of shape (n_folds, m, k) for each size. What lies beyond an end of the base is shown where
-    the end, or more, was chosen.
-    """
-    choices = [
-        choose_penalty(e, weights, penalties=grid)
-        for e, grid in zip(errors, grids.of_size.values(), strict=True)
-    ]
-    best, base = choices[-1], grids.base
-    judged = np.flatnonzero(np.isfinite(best.scores))
+    grams: Grams,
+    penalty: Penalty,
+    grids: list[_Grid],
+    criterion: str,
+    errors: list[np.ndarray],
+    weights: np.ndarray,
+) -> tuple[AlphaSearch, int]:
+    """The choice for all features, and its place in their grid; `errors` (n_folds, m, k) are of each grid."""
+    choices = [penalty.choose(grid.alphas, one, weights) for grid, one in zip(grids, errors, strict=True)]
+    best, whole = choices[-1], grids[-1]
+    # What lies beyond an end of the base is shown where the end, or more, was chosen.
+    judged, base = np.flatnonzero(np.isfinite(best.scores)), whole.base
     tried = slice(
         min(judged[0], base.start) if best.index <= base.start else base.start,
         max(judged[-1] + 1, base.stop) if best.index >= base.stop - 1 else base.stop,
     )
-    grid, scores = grids.whole[tried], best.scores[tried]
+    alphas, scores = whole.alphas[tried], best.scores[tried]
+    results = {"alphas": alphas, "mean_score": scores}
+    if len(weights) > 1:
+        results["fold_scores"] = best.fold_scores[tried]
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
-    notes = [f"alphas below {noise} were left out: {grids.dropped}"] if grids.dropped else []
+    notes = [f"alphas below {noise} were left out: {whole.n_dropped}"] if whole.n_dropped else []
     below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
-    usable = grid[np.isfinite(scores)]
-    is_cut = grids.ends_at_floor or len(usable) < len(grid)
+    usable = alphas[np.isfinite(scores)]
+    is_cut = whole.ends_at_floor or len(usable) < len(alphas)
     search = AlphaSearch(
         alpha=np.array([best.penalty]),
         score=best.score,
         criterion=criterion,
-        results={"alphas": grid, "mean_score": scores},
-        learning_curve=[[size, c.score, c.penalty] for size, c in zip(grids.of_size, choices, strict=True)],
+        results=results,
+        learning_curve=[[grid.size, c.score, c.penalty] for grid, c in zip(grids, choices, strict=True)],
         notes=notes + end_of_grid("alpha", best.penalty, usable, scores, below=below if is_cut else None),
     )
-    return search, best.index, tried
+    return search, best.index
 
 
 def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
@@ -941,7 +896,7 @@ def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
     ]
     if len(alpha) > 1 or not sizes:
         return search
-    scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, dict.fromkeys(sizes, alpha))]
+    scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, [(s, alpha, None) for s in sizes])]
     curve = [[size, score, float(alpha[0])] for size, score in zip(sizes, scores, strict=True)]
     return replace(search, learning_curve=[point for point in curve if np.isfinite(point[1])])
 

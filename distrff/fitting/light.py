@@ -26,7 +26,7 @@ from distrff.engine.reduction import (
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.features.fitted import FittedMap
-from distrff.fitting.cg import RightSidesReduction
+from distrff.fitting.cg import MomentsReduction
 from distrff.fitting.cost import MAX_BLOCK_VALUES, SLACK_BYTES, Plan, Size, light_peak_bytes
 from distrff.fitting.gram import CurvatureGramReduction, Grams, factor_gram, sample_of
 from distrff.fitting.problem import PreparedFit
@@ -668,10 +668,10 @@ class MarginOracle:
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
         """The same for the Gram's diagonal; the first call takes a sweep."""
         if self._moments is None:
-            reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
+            reduction = self._fit.reduction(MomentsReduction, **self._shared, offset=None, held_out=(None,))
             k = self._fit.targets.n_outputs
             zero = {"coef": np.zeros((self.n_features, k)), "intercept": np.zeros(k)}
-            self._moments = self._fit.sum("diagonal", reduction, self._cuts, zero, self._kept)
+            (self._moments,) = self._fit.sum("diagonal", reduction, self._cuts, zero, self._kept)
         assert self._moments is not None
         equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
         return DiagonalPreconditioner(

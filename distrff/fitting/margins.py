@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from distrff.fitting.light import (
     max_model_rows,
     model_peak_bytes,
 )
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import (
     Constant,
     FitResult,
@@ -61,7 +61,7 @@ from distrff.solvers.lbfgs import (
 )
 from distrff.solvers.losses import MARGINS
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
-from distrff.solvers.ridge import RidgeSolution, choose_penalty, solution_of
+from distrff.solvers.ridge import RidgeSolution, solution_of
 
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
@@ -433,7 +433,8 @@ def search_penalty(
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
     until the held-out loss no longer falls.
     """
-    n_folds, tol = oracle.folds.n_folds, max(oracle.problem.tol, _FOLDS_TOL)
+    penalty, n_folds = oracle.problem.penalty, oracle.folds.n_folds
+    tol = max(oracle.problem.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }
@@ -454,10 +455,10 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
-        if _choice(sums)[0] == C:
+        if _choice(penalty, sums)[0] == C:
             best_points = points
-        to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
-    best, scores = _choice(sums) if sums else (float(grid[0]), np.empty(0))
+        to_try = to_try or _beyond_the_ends(_choice(penalty, sums)[0], sums, grid, max_decades)
+    best, scores = _choice(penalty, sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
     return PenaltySearch(
@@ -471,12 +472,12 @@ def search_penalty(
     )
 
 
-def _choice(sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
+def _choice(penalty: Penalty, sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
     """The C of least mean held-out loss, and the mean loss of each; the smaller of equals."""
     tried = np.array(sorted(sums))
     totals = np.array([sums[C] for C in tried])  # (m, n_folds, 2)
     errors, weights = totals[:, :, 1].T[:, :, None], totals[0, :, 0]
-    choice = choose_penalty(errors, weights, penalties=1 / tried)
+    choice = penalty.choose(1 / tried, errors, weights)
     return float(tried[choice.index]), choice.scores
 
 
@@ -493,13 +494,14 @@ def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray
     return FoldModels(oracle.folds, coef, intercept)
 
 
-def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
+def _beyond_the_ends(
+    best: float, tried: Collection[float], grid: np.ndarray, max_decades: int
+) -> list[float]:
     """The next C beyond an end of those tried, if this end is the best of them, else none."""
-    best, _ = _choice(sums)
     # A difference of some digits at most: powers of ten are rounded.
-    if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
+    if best == max(tried) and best < 0.9 * grid[-1] * 10.0**max_decades:
         return [10 * best]
-    if best == min(sums) and best > 1.1 * grid[0] / 10.0**max_decades:
+    if best == min(tried) and best > 1.1 * grid[0] / 10.0**max_decades:
         return [best / 10]
     return []
 

@@ -20,7 +20,7 @@ from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
-from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, ContiguousFolds, Folds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, Folds, OneHeldOut, folds_by
 from distrff.solvers.losses import Loss, Squared, mean_curvature
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -37,6 +37,29 @@ _MARGIN_SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 
 
 @dataclass(frozen=True, eq=False)
+class PenaltyChoice:
+    """The best penalty of a grid by held-out errors.
+
+    Attributes
+    ----------
+    index : int
+        Its position in the grid.
+    score : float
+        Its weighted mean error, averaged over targets.
+    scores : ndarray of shape (m,)
+        The same for the whole grid; NaN for a penalty without a usable model.
+    fold_scores : ndarray of shape (m, n_folds)
+        The same of each fold.
+    """
+
+    index: int
+    penalty: float
+    score: float
+    scores: np.ndarray
+    fold_scores: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Penalty:
     """alpha of ridge or C of a margin loss: given, or chosen from a grid.
 
@@ -46,6 +69,35 @@ class Penalty:
     value: np.ndarray | None
     grid: np.ndarray | None = None
     search: str | None = None  # "cv" or "gcv"; None where it is given
+
+    def choose(self, grid: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> PenaltyChoice:
+        """The penalty of smallest error, shared by all targets.
+
+        The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores
+        the largest penalty wins; one with NaN in any fold or target never does.
+
+        Parameters
+        ----------
+        grid : ndarray of shape (m,)
+        errors : ndarray of shape (n_folds, m, k)
+            Held-out sums of squares, or of losses, of each target. GCV errors count as one fold of weight 1.
+        weights : ndarray of shape (n_folds,)
+            Of the held-out rows.
+        """
+        # Targets come together here alone: a penalty for each is the best of each column of their sums.
+        scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
+        with np.errstate(divide="ignore", invalid="ignore"):  # a fold may have no weight
+            fold_scores = errors.mean(axis=2).T / weights
+        usable = np.flatnonzero(np.isfinite(scores))
+        if not len(usable):
+            raise InputError(
+                f"none of the {len(grid)} alphas up to {np.max(grid):g} gives a usable model; "
+                "give larger alphas, or use dtype='float64'"
+            )
+        # lexsort orders by its last key first: the score, then falling penalty, as the simpler of equal
+        # models is taken.
+        index = int(usable[np.lexsort((-grid[usable], scores[usable]))[0]])
+        return PenaltyChoice(index, float(grid[index]), float(scores[index]), scores, fold_scores)
 
     @property
     def number(self) -> float:
@@ -70,7 +122,7 @@ class Problem:
     loss_name: str = "squared"
     softmax: bool = False  # whether all classes share one loss
     penalty: Penalty = Penalty(None)
-    folds: Folds = NO_FOLDS  # by which something is chosen
+    folds: Folds = NO_FOLDS  # by which the penalty, or a kernel, is chosen
     fit_intercept: bool = True
     class_weight: Any = None  # None, "balanced" or a dict
     classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
@@ -325,10 +377,11 @@ def growing_problem(estimator: Any) -> Problem:
             f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
             f"give a dict of label: weight, or fit all rows at once"
         )
-    if isinstance(problem.folds, ContiguousFolds):
+    if problem.folds.needs_all_rows:
+        asked = f"cv={estimator.cv!r}" if isinstance(estimator.cv, Folds) else "fold_by='contiguous'"
         raise InputError(
-            "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
-            "fold_by='hash', a number for alpha, or fit all rows at once"
+            f"{asked} needs the number of all rows, which partial_fit does not know; use fold_by='hash', a "
+            f"number for alpha, or fit all rows at once"
         )
     return replace(
         problem,

@@ -20,7 +20,7 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import GramStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import Folds, FoldSums, OneHeldOut
+from distrff.preprocessing.folds import Folds, OneHeldOut
 from distrff.solvers.ridge import unpack
 
 Statistics = GramStatistics | ToeplitzStatistics
@@ -42,6 +42,7 @@ def sums_of(fit: PreparedFit, like: Statistics | None = None) -> Statistics:
         "y_is_1d": dataset.y_is_1d,
         "column_names": dataset.column_names,
         "steps": dataset.steps,
+        "folds": fit.problem.folds,
     }
     if plan.solver == "toeplitz":
         features = fit.features
@@ -115,14 +116,14 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
         )
 
 
-def solved(sums: Statistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
-    """The ridge model of sums in the client's memory, by folds of them; the default is one for each.
+def solved(sums: Statistics, problem: Problem) -> FitResult:
+    """The ridge model of sums in the client's memory.
 
     Raises InputError for sums that the problem cannot be solved by.
     """
     if isinstance(sums, GramStatistics):
-        return fit_statistics(sums, problem, folds)
-    return fit_toeplitz_statistics(sums, problem, folds)
+        return fit_statistics(sums, problem)
+    return fit_toeplitz_statistics(sums, problem)
 
 
 # Rows that come in several calls.
@@ -135,7 +136,6 @@ class RunningSums:
     sums: Statistics
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
-    folds: Folds  # of the first rows
     problem: Problem  # of the first call, with those of now by which a model is solved
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
@@ -158,7 +158,6 @@ class RunningSums:
             sums=sums,
             columns=replace(prepared.statistics, samples=()),
             features=prepared.features,
-            folds=problem.folds,
             problem=problem,
             sources=(dataset.source,),
             notes=tuple(notes_on_rows(prepared, sums.dtype)),
@@ -169,7 +168,8 @@ class RunningSums:
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
         """The sums with those of more rows, whose numbers go on from the ones before."""
-        folds = self.folds.after(self.sums.n_rows)
+        assert self.sums.folds is not None
+        folds = self.sums.folds.after(self.sums.n_rows)
         fit = prepared_like(dataset, self.sums, folds, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
@@ -197,7 +197,7 @@ class RunningSums:
                 f"all rows so far are of the class {labels.labels.tolist()[0]!r}; a classifier needs "
                 f"rows of at least two classes"
             )
-        search, folds = problem.penalty.search, self.folds
+        search, folds = problem.penalty.search, self.sums.by_folds
         has_folds = folds.n_folds > 0 and isinstance(folds, OneHeldOut) == (search == "gcv")
         if search is not None and not has_folds:
             raise InputError(
@@ -206,8 +206,8 @@ class RunningSums:
                 f"rows"
             )
         if search is not None:
-            replace(problem, folds=folds).check_rows_of_search(self.sums.n_rows)
-        result = solved(self.sums, problem, folds)
+            problem.check_rows_of_search(self.sums.n_rows)
+        result = solved(self.sums, problem)
         features = result.features or self.features
         entries = {
             **of_map(features),

@@ -14,6 +14,7 @@ from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_se
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -63,15 +64,14 @@ class RowSums(ABC):
     y_is_1d: bool
     column_names: tuple[str, ...] | None = None
     steps: TableSteps | None = None
+    folds: Folds | None = None  # by which rows were summed; None of a file, which does not hold the rule
 
     kind: ClassVar[str]
     """Of its file."""
     own_arrays: ClassVar[tuple[str, ...]]
     """Names of the sums in a file."""
-    first_holds: ClassVar[str]
-    this_has: ClassVar[str]
-    made_with: ClassVar[str]
-    """Parts of messages."""
+    words: ClassVar[tuple[str, str, str]]
+    """How messages begin on these sums, on the first of two and on both."""
 
     @property
     def n_columns(self) -> int:
@@ -86,9 +86,43 @@ class RowSums(ABC):
     def weight(self) -> float:
         """Σs."""
 
+    @property
+    def by_folds(self) -> FoldSums:
+        """The folds by these sums: of an unknown rule one a sum."""
+        return FoldSums(self.n_folds) if self.folds is None else self.folds
+
     @abstractmethod
+    def _check_map(self, other: Self) -> None:
+        """Raise InputError for sums of another map."""
+
+    @abstractmethod
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> Self:
+        """The sums for the coded targets ratio·y + offset."""
+
+    def with_targets(self, targets: NumericTargets) -> Self:
+        """The same sums with their numeric targets shifted and scaled as in `targets`.
+
+        It is exact up to rounding: the coding is a linear map of the rows.
+        """
+        ratio = self.targets.scale / targets.scale
+        offset = (self.targets.shift - targets.shift) / targets.scale
+        return replace(self._recoded(ratio, offset), targets=targets)
+
     def _of_one_kind(self, other: Self) -> Self:
         """The other sums with targets coded as these; raises InputError where they cannot be combined."""
+        self._check_map(other)
+        if not self.targets.same_kind(other.targets):
+            raise InputError(
+                f"{self.words[2]} code their targets differently (other classes or class weights); "
+                f"{LIKE_THE_FIRST}"
+            )
+        if self.targets.n_outputs != other.targets.n_outputs:
+            raise InputError(
+                f"{self.words[2]} have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
+                f"{LIKE_THE_FIRST}"
+            )
+        check_same_table(self, other)
+        return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
     @abstractmethod
     def _joined(self, other: Self) -> Self:
@@ -114,7 +148,7 @@ class RowSums(ABC):
         if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
             raise InputError(
                 f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
-                f"of weight {self.weight:g}; subtract rows that the first {self.first_holds}"
+                f"of weight {self.weight:g}; subtract rows that {self.words[1]}"
             )
         return replace(self._rest(coded), n_rows=self.n_rows - other.n_rows)
 
@@ -126,17 +160,16 @@ class RowSums(ABC):
 
     def check_for(self, target_kind: str) -> None:
         """Raise InputError unless models for "numeric" or "classes" can be fitted."""
+        this = self.words[0]
         has_classes = self.targets.kind != "numeric"
         if has_classes != (target_kind == "classes"):
             raise InputError(
-                f"{self.this_has} class labels as targets; use KernelRidgeClassifier"
+                f"{this} class labels as targets; use KernelRidgeClassifier"
                 if has_classes
-                else f"{self.this_has} numbers as targets; use KernelRidge, or {self.made_with}"
+                else f"{this} numbers as targets; use KernelRidge, or targets='classes' in gram"
             )
         if self.n_rows < 1 or not self.weight > 0:
-            raise InputError(
-                f"{self.this_has} {self.n_rows} rows of weight {self.weight:g}; add rows before fitting"
-            )
+            raise InputError(f"{this} {self.n_rows} rows of weight {self.weight:g}; add rows before fitting")
 
     @abstractmethod
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -282,9 +315,7 @@ class GramStatistics(RowSums):
 
     kind: ClassVar[str] = "gram"
     own_arrays: ClassVar[tuple[str, ...]] = ("A",)
-    first_holds: ClassVar[str] = "Gram holds"
-    this_has: ClassVar[str] = "this Gram has"
-    made_with: ClassVar[str] = "make it with targets='classes'"
+    words: ClassVar[tuple[str, str, str]] = "this Gram has", "the first Gram holds", "these Grams"
 
     @property
     def n_folds(self) -> int:
@@ -294,12 +325,12 @@ class GramStatistics(RowSums):
     def weight(self) -> float:
         """Σs."""
         D = self.specification.n_features
-        return float(self.A[:, D, D].sum())
+        return float((self.by_folds.total * self.A[:, D, D]).sum())
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.dtype}>"
 
-    def _of_one_kind(self, other: GramStatistics) -> GramStatistics:
+    def _check_map(self, other: GramStatistics) -> None:
         if self.specification != other.specification:
             differing = _differing(self, other)
             raise InputError(f"these Grams are of different maps ({differing}); {LIKE_THE_FIRST}")
@@ -312,32 +343,24 @@ class GramStatistics(RowSums):
                 f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
                 f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
             )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(
-                f"these Grams code their targets differently (other classes or class weights); "
-                f"{LIKE_THE_FIRST}"
-            )
-        check_same_table(self, other)
-        return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
+
+    def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> GramStatistics:
+        return replace(self, A=recoded(self.A, ratio, offset))
 
     def _joined(self, other: GramStatistics) -> GramStatistics:
         return self._combined(other, self.A + other.A)
 
     def _rest(self, other: GramStatistics) -> GramStatistics:
-        return self._combined(other, self.A.sum(0, keepdims=True) - other.A.sum(0, keepdims=True))
+        first, second = (one.A.sum(0, keepdims=True, where=one._is_in_total) for one in (self, other))
+        return replace(self._combined(other, first - second), folds=None)
+
+    @property
+    def _is_in_total(self) -> np.ndarray:
+        return (self.by_folds.total != 0)[:, None, None]
 
     def _combined(self, other: GramStatistics, A: np.ndarray) -> GramStatistics:
         dtype = self.dtype if self.dtype == other.dtype else "float32"
         return replace(self, A=A, dtype=dtype, tile_rows=max(self.tile_rows, other.tile_rows))
-
-    def with_targets(self, targets: NumericTargets) -> GramStatistics:
-        """The same Gram with its numeric targets shifted and scaled as in `targets`.
-
-        It is exact up to rounding: the coding is a linear map of the rows t.
-        """
-        ratio = self.targets.scale / targets.scale
-        A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)
-        return replace(self, A=A, targets=targets)
 
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         has_arrays = Trait.FROM_ROWS in self.specification.traits

@@ -30,6 +30,7 @@ from distrff.io.dataset import (
     check_shape,
     check_target_shape,
     check_weight_shape,
+    cuts,
     dataset_of,
     joined,
     native,
@@ -364,8 +365,10 @@ class ArrayReader(Reader):
         return Form(self._arrays[field].shape, self._dtypes[field])
 
     def row_chunks(self, field: str) -> Sequence[int]:
-        values = self._arrays["X"]
-        return values.chunks[0] if is_dask_array(values) else (block_rows(values),)
+        values, X = self._arrays[field], self._arrays["X"]
+        if is_dask_array(values):
+            return values.chunks[0]
+        return [stop - start for start, stop in cuts(0, X.shape[0], block_rows(X))]
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
@@ -382,7 +385,7 @@ class ArrayReader(Reader):
         values = self._arrays[field]
         if is_dask_array(values):
             return values
-        return cut(values, (*self.row_chunks(field), *values.shape[1:]))
+        return in_chunks(values, (tuple(self.row_chunks(field)), *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -466,7 +469,7 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     check_fields({field: (concrete | arrays)[field] for field in given})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
-        arrays[field] = cut(values, (row_chunks, *values.shape[1:]))
+        arrays[field] = in_chunks(values, (row_chunks, *values.shape[1:]))
     return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
 
 
@@ -478,7 +481,7 @@ def is_dask_array(values: Any) -> bool:
     return isinstance(values, da.Array)
 
 
-def cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
+def in_chunks(values: Any, chunks: tuple[Any, ...]) -> da.Array:
     """A NumPy array or scipy sparse matrix as a dask array."""
     import dask.array as da
 

@@ -296,6 +296,8 @@ class TableRows(Rows):
         return [self._spans()]
 
     def _spans(self) -> Iterator[Span]:
+        # Where rows are left out, only their number in each part is known: so rows are counted from its
+        # first one.
         before, left = self.skipped, self.stop - self.start
         for part in self.parts:
             first, last = 0, None

@@ -258,6 +258,7 @@ class Model:
         F = self._decision(X)
         if not isinstance(self.targets, NumericTargets):
             labels = self.targets.decode(F)
+            # Objects even where no row lacks a value: the dtype must not depend on the rows.
             return labels.astype(object) if self.skips_missing and labels.dtype.kind == "U" else labels
         return F[:, 0] if self.y_is_1d else F
 
@@ -602,6 +603,8 @@ class FoldModels:
         Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
         InputError.
         """
+        # Labels and probabilities have no mean over models of their own: rows of one set of judges go through
+        # one model.
         sets, own_set = self.folds.sets_of_judges(numbers)
         first = replace(model, coef=self.coef[0], intercept=self.intercept[0])
         # The answer for no rows has the shape and the dtype of all.

@@ -129,6 +129,7 @@ def _components(model: Model, refit: dict[str, Any]) -> PCA:
     """The projection Z·coef + intercept as PCA's (Z − mean)·coef."""
     estimator, coef = PCA(n_components=model.n_outputs), model.coef
     estimator.components_ = coef.T
+    # (Z − mean)·coef = Z·coef + intercept for each mean with meanᵀ·coef = −intercept; this is the shortest.
     estimator.mean_ = -np.linalg.lstsq(coef.T, model.intercept, rcond=None)[0]
     estimator.n_components_, estimator.n_features_in_ = model.n_outputs, len(coef)
     estimator.explained_variance_ = np.asarray(model.report["explained_variance"])

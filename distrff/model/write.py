@@ -425,6 +425,7 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
         data = open_dataset(data, steps=model.steps.for_prediction())
     elif is_dataframe_like(data) and model.column_names is not None:
         data = fitted_columns(model, data)
+    # Columns that are ids are none of X.
     elif is_dataframe_like(data) and not isinstance(ids, Mapping | None):
         data = data.drop(columns=list(ids))
     dataset = as_dataset(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -54,8 +55,15 @@ class Memberships:
         if self.rows is None:
             return of_pairs
         found = np.zeros((self.n_rows, len(coefs)), coefs.dtype)
+        # Not `+=` on an index, which counts a row that is there several times once.
         np.add.at(found, self.rows, of_pairs)
         return found
+
+
+# One pass makes all sums, and its time grows with the sums that a row enters; what a fold is fitted to and
+# judged on are differences of them, without another pass. Rows near a fold that its model must not see are
+# one more sum a fold, which `train` subtracts and `total` leaves out; a series is a sum for each run, of
+# which the model of a fold takes those before it.
 
 
 @dataclass(frozen=True)
@@ -104,8 +112,10 @@ class Folds(FoldSums, ABC):
     one that m folds hold out each counts 1/m.
     """
 
-    memberships = 1.0
+    memberships: ClassVar[float] = 1.0
     """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
+    needs_all_rows: ClassVar[bool] = True
+    """Whether they follow from all rows, and not from a row alone."""
 
     @abstractmethod
     def sums(self, numbers: np.ndarray) -> Memberships:
@@ -124,35 +134,31 @@ class Folds(FoldSums, ABC):
         sums = self.sums(numbers)
         if self.is_partition:
             return sums
-        rows, folds = np.nonzero(sums.combined(self.test))
+        rows, folds = np.nonzero(sums.combined(self.test))  # by row, as memberships are
         return Memberships(len(numbers), folds, rows)
+
+    def masks(self, numbers: np.ndarray, folds: Sequence[int | None]) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each fold's model is fitted to rows of these numbers, and whether the fold judges them.
+
+        Both are bool, of shape (n_rows, m). None stands for a model of all rows, which judges none.
+        """
+        sums, members = self.sums(numbers), np.array([-1 if fold is None else fold for fold in folds], int)
+        if self.is_partition:
+            # One comparison serves both, and no fold is −1. By the coefficients weights of 2000 rows for 15
+            # problems took 3.5 ms in place of 1.7.
+            is_judged = sums.numbers[:, None] == members
+            return ~is_judged, is_judged
+        # The coefficients of a row add up to 0 or 1: bytes may overflow on the way.
+        # A last row for None: the coefficients of the sums that a row enters add up to 1 in the total.
+        train, test = np.vstack([self.train, self.total]), np.vstack([self.test, 0 * self.total])
+        return sums.combined(train[members]) > 0, sums.combined(test[members]) > 0
 
     def sets_of_judges(self, numbers: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """The different sets of folds that judge rows of these numbers, and which of them each row has."""
-        table = self.is_judged(numbers, range(self.n_folds))
+        _, table = self.masks(numbers, range(self.n_folds))
         # As bytes of bits: rows of up to eight folds are compared by a single number.
         _, first, own = np.unique(np.packbits(table, axis=1), axis=0, return_index=True, return_inverse=True)
         return [np.flatnonzero(table[row]) for row in first], own.ravel()
-
-    def is_judged(self, numbers: np.ndarray, folds: Sequence[int | None]) -> np.ndarray:
-        """Whether each fold holds out each row, bool of shape (n_rows, m); None holds out none."""
-        return self._are_in(self.test, numbers, folds, of_none=0)
-
-    def is_fitted(self, numbers: np.ndarray, folds: Sequence[int | None]) -> np.ndarray:
-        """Whether each fold's model is fitted to each row, shape (n_rows, m); None stands for all rows."""
-        return self._are_in(self.train, numbers, folds, of_none=1)
-
-    def masks(self, numbers: np.ndarray, folds: Sequence[int | None]) -> tuple[np.ndarray, np.ndarray]:
-        """`is_fitted` and `is_judged` of rows."""
-        return self.is_fitted(numbers, folds), self.is_judged(numbers, folds)
-
-    def _are_in(
-        self, coefs: np.ndarray, numbers: np.ndarray, folds: Sequence[int | None], *, of_none: int
-    ) -> np.ndarray:
-        # A last row for None: every row enters sums whose coefficients in the total add up to 1.
-        coefs = np.vstack([coefs, of_none * self.total])
-        chosen = coefs[[-1 if fold is None else fold for fold in folds]]
-        return self.sums(numbers).combined(chosen) > 0
 
     def n_never_judged(self, n_rows: int) -> int:
         """How many of the first rows no fold holds out."""
@@ -168,6 +174,7 @@ class NoFolds(Folds):
     """All rows in one sum, and none held out."""
 
     n_folds: int = 0
+    needs_all_rows: ClassVar[bool] = False
 
     @property
     def n_sums(self) -> int:
@@ -186,6 +193,7 @@ class HashFolds(Folds):
 
     seed: int
     first_row: int = 0  # number of the first row, where others came before it
+    needs_all_rows: ClassVar[bool] = False
 
     def sums(self, numbers: np.ndarray) -> Memberships:
         return Memberships(len(numbers), self._remainder(numbers, self.n_folds).astype(np.int64))
@@ -201,6 +209,9 @@ class HashFolds(Folds):
 @dataclass(frozen=True)
 class OneHeldOut(HashFolds):
     """One fold, the first of five by the hash, with a sum of its own and one of all other rows."""
+
+    # Two sums in place of five: where a single fold chooses, as for few rows by "gcv", the others' would only
+    # be added up.
 
     @property
     def n_sums(self) -> int:

@@ -481,7 +481,7 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 # Ridge from the Grams of folds: the steps that run where the Grams are, each a plain function of arrays.
 #
 # A learning curve in the number of features takes the same steps for each nested size: `fold_errors` of every
-# fold (or `gcv_errors`), then `choose_penalty`.
+# fold (or `gcv_errors`), then a choice among the penalties.
 
 
 @dataclass(frozen=True)
@@ -550,9 +550,9 @@ class FoldErrors:
 
     Attributes
     ----------
-    errors : list of ndarray of shape (m, k)
-        For each size the weighted sums of squared errors over the fold, in coded units; NaN where rounding
-        leaves no usable model.
+    errors : ndarray of shape (m, k)
+        Weighted sums of squared errors over the fold, in coded units; NaN where rounding leaves no usable
+        model.
     weight : float
         Σs of the fold.
     solutions : dict
@@ -560,7 +560,7 @@ class FoldErrors:
         wanted.
     """
 
-    errors: list[np.ndarray]
+    errors: np.ndarray
     weight: float
     solutions: dict[float, tuple[np.ndarray, np.ndarray]]
 
@@ -638,91 +638,53 @@ def fold_errors(
     total: np.ndarray,
     parts: list[np.ndarray],
     fold: FoldTerms,
-    grids: list[np.ndarray],
     problem: GramProblem,
-    bases: list[slice] | None = None,
+    size: int,
+    alphas: np.ndarray,
+    base: slice | None = None,
     with_solutions: bool = False,
 ) -> FoldErrors:
-    """One fold's errors under the models that did not see it, and these if they are wanted.
+    """One fold's errors under the models of a size that did not see it, and these if they are wanted.
 
     Parameters
     ----------
     parts : list of ndarray
         As in `sum_of`.
-    grids : list of ndarray of shape (m,)
-        The alphas for each size of the problem; none leaves the size out.
-    bases : list of slice, optional
-        The part of each grid that is tried in any case, as in `path_errors`; by default all of it.
+    base : slice, optional
+        The part of the alphas that is tried in any case, as in `path_errors`; by default all of them.
 
     Notes
     -----
-    About 4/3·D³ flops a size. Memory beside the inputs: two D × D arrays, the Gram of the training rows,
-    which is freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
+    About 4/3·D³ flops. Memory beside the inputs: two D × D arrays, the Gram of the training rows, which is
+    freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
     """
     held_out = problem.with_offset(combined(parts, fold.test))
+    # Of a partition what is left out is what is judged: one matrix in memory, not two.
     used = held_out
     if not np.array_equal(fold.used, fold.test):
         used = problem.with_offset(combined(parts, fold.used))
-    grams = FoldGrams(total if fold.is_left_out else None, used, held_out)
-    found = FoldErrors([], problem.weight(held_out), {})
-    for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
-        if not len(grid):
-            found.errors.append(np.empty((0, problem.n_targets)))
-            continue
-        base = None if bases is None else bases[i]
-        kept = found.solutions if with_solutions and size == problem.sizes[-1] else None
-        found.errors.append(errors_on_fold(grams, size, grid, problem, base, kept))
-    return found
-
-
-class FoldGrams(NamedTuple):
-    """The Grams of a fold and of its training rows: `used`, or the `total` less that.
-
-    Of a partition `used` and `held_out` are one matrix.
-    """
-
-    total: np.ndarray | None
-    used: np.ndarray
-    held_out: np.ndarray
-
-    def leading(self, size: int, n_targets: int) -> FoldGrams:
-        """The Grams of the leading `size` features."""
-        used = held_out = leading(self.held_out, size, n_targets)
-        if self.used is not self.held_out:
-            used = leading(self.used, size, n_targets)
-        return FoldGrams(None if self.total is None else leading(self.total, size, n_targets), used, held_out)
-
-    def training(self) -> np.ndarray:
-        """The Gram of the training rows."""
-        return self.used if self.total is None else self.total - self.used
-
-
-def errors_on_fold(
-    grams: FoldGrams,
-    size: int,
-    grid: np.ndarray,
-    problem: GramProblem,
-    base: slice | None,
-    solutions: dict[float, tuple[np.ndarray, np.ndarray]] | None,
-) -> np.ndarray:
-    """The errors of one size on a fold's Gram, (m, k), and add its models to `solutions`."""
-    scale = problem.feature_scale(size)
+    weight, scale = problem.weight(held_out), problem.feature_scale(size)
     # A smaller size neither copies nor multiplies the features that it leaves out. The Gram of few rows may
     # have fewer features than the size: they are rotated, and stand for all of it.
-    grams = grams.leading(min(size, len(grams.used) - 1 - problem.n_targets), problem.n_targets)
+    n_features = min(size, len(held_out) - 1 - problem.n_targets)
+    of_fold = leading(held_out, n_features, problem.n_targets)
+    training = of_fold if used is held_out else leading(used, n_features, problem.n_targets)
+    if fold.is_left_out:
+        training = leading(total, n_features, problem.n_targets) - training
     system = ridge_system(
-        grams.training(), problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
+        training, problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
     )
-    path = path_ridge(system.G)
+    del training, used, held_out
+    path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
 
-    def errors_at(alphas: np.ndarray) -> np.ndarray:
-        coef = path.solve(system.B, alphas)
+    def errors_at(some: np.ndarray) -> np.ndarray:
+        coef = path.solve(system.B, some)
         intercept = system.intercept(coef)
-        if solutions is not None:
-            solutions.update(zip(alphas.tolist(), zip(coef, intercept, strict=True), strict=True))
-        return held_out_error(grams.held_out, coef, intercept, feature_scale=scale)
+        if with_solutions:
+            solutions.update(zip(some.tolist(), zip(coef, intercept, strict=True), strict=True))
+        return held_out_error(of_fold, coef, intercept, feature_scale=scale)
 
-    return path_errors(errors_at, grid, base)
+    return FoldErrors(path_errors(errors_at, alphas, base), weight, solutions)
 
 
 def fold_weight(parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem) -> float:
@@ -857,26 +819,6 @@ _MIN_FREEDOM = 1e-6
 _MAX_GCV_SHARE = 1 / 20
 
 
-@dataclass(frozen=True, eq=False)
-class PenaltyChoice:
-    """The alpha of smallest error.
-
-    Attributes
-    ----------
-    index : int
-        Its position in the grid.
-    score : float
-        Its weighted mean squared error, averaged over targets.
-    scores : ndarray of shape (m,)
-        The same for the whole grid; NaN for an alpha without a usable model.
-    """
-
-    index: int
-    penalty: float
-    score: float
-    scores: np.ndarray
-
-
 def noise_floor(
     weight_sum: float, n_rows: int, *, tile_rows: int, n_features: int, at_zero: float, dtype: np.dtype
 ) -> float:
@@ -967,25 +909,6 @@ def _gains(outer: np.ndarray, inner: np.ndarray) -> bool:
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
     """Whether GCV may be far too optimistic at this effective dimension, or number of features."""
     return dimension > _MAX_GCV_SHARE * n_rows
-
-
-def choose_penalty(errors: np.ndarray, weights: np.ndarray, *, penalties: np.ndarray) -> PenaltyChoice:
-    """The penalty, shared by all targets, of smallest weighted mean error.
-
-    The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
-    largest penalty wins; one with NaN in any fold or target never does. `errors` of shape (K, m, k) are
-    the held-out sums of squares, or of losses, of K folds; GCV errors count as one fold of weight 1.
-    """
-    scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
-    usable = np.flatnonzero(np.isfinite(scores))
-    if not len(usable):
-        raise InputError(
-            f"none of the {len(penalties)} alphas up to {np.max(penalties):g} gives a usable model; "
-            "give larger alphas, or use dtype='float64'"
-        )
-    # lexsort orders by its last key first: the score, then falling penalty.
-    index = int(usable[np.lexsort((-np.asarray(penalties)[usable], scores[usable]))[0]])
-    return PenaltyChoice(index, float(penalties[index]), float(scores[index]), scores)
 
 
 # The final ridge model by Cholesky, and the posterior spread of its predictions.

@@ -255,6 +255,7 @@ def test_conjugate_gradients(rng: np.random.Generator, folds: Known) -> None:
 @any_folds
 def test_equispaced_features(rng: np.random.Generator, folds: Known) -> None:
     X, Y, s = numbers(rng, 1)
+    s = np.maximum(s, 0.5)  # bounds are those of rows with weight
     features = drf.EquispacedFourierFeatures(drf.Matern(0.5, nu=1.5), 100)
     model = drf.KernelRidge(features, alphas=10 * ALPHAS, cv=folds, random_state=0).fit(X, Y, s)
     results, models = model.cv_results_, model._out_of_fold_models()
@@ -295,3 +296,10 @@ def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
 
         best = minimize(objective, x, method="L-BFGS-B").fun
         assert objective(x) <= best * (1 + 1.5e-2)
+
+
+def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.random.Generator) -> None:
+    X, Y, _ = numbers(rng)
+    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Overlapping())
+    with pytest.raises(InputError, match=r"cv=Overlapping\(n_folds=3\) needs the number of all rows"):
+        model.partial_fit(X, Y)

@@ -5,11 +5,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 import distrff as drf
 from distrff import solvers
-from distrff.errors import DataWarning, PenaltyTooSmall, PrecisionWarning
+from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning
+from distrff.fitting.problem import Penalty
 from distrff.preprocessing.folds import OneHeldOut, folds_by
 from distrff.utils.random import child_seed
 from tests.support.fits import fourier, ridge
@@ -395,3 +398,35 @@ def test_an_alpha_that_rounding_leaves_no_solution_at_gives_way_to_a_larger_one(
     monkeypatch.setattr(solvers.ridge, "cholesky_factor", lambda G, at: of_noise(G, -1.0))
     with pytest.raises(PenaltyTooSmall):
         model.fit(X, y)
+
+
+# The choice itself
+
+PENALTY = Penalty(None, search="cv")
+
+
+def test_choice_pools_folds_by_weight_and_averages_targets():
+    errors = np.array([[[3.0, 1.0], [2.0, 2.0]], [[10.0, 10.0], [0.0, 4.0]]])
+    choice = PENALTY.choose(np.array([0.1, 1.0]), errors, np.array([1.0, 3.0]))
+    np.testing.assert_allclose(choice.scores, [24 / 2 / 4, 8 / 2 / 4])
+    assert (choice.index, choice.penalty, choice.score) == (1, 1.0, 1.0)
+    # Equal scores go to the largest alpha; NaN in one fold excludes one.
+    for alphas in ([0.1, 1.0, 10.0, 5.0], [10.0, 5.0, 1.0, 0.1]):
+        errors = np.where(np.array(alphas) > 8, 2.0, 1.0)[None, :, None]
+        assert PENALTY.choose(np.array(alphas), errors, np.ones(1)).penalty == 5.0
+    errors = np.array([[[np.nan], [2.0], [3.0]], [[0.0], [2.0], [3.0]]])
+    choice = PENALTY.choose(np.array([0.1, 1.0, 10.0]), errors, np.ones(2))
+    assert choice.penalty == 1.0
+    assert np.isnan(choice.scores[0])
+    with pytest.raises(InputError, match="larger alphas"):
+        PENALTY.choose(np.array([0.1]), errors[:, :1], np.ones(2))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_choice_depends_on_the_grid_not_on_its_order(seed):
+    rng = np.random.default_rng(seed)
+    alphas, errors = np.geomspace(1e-3, 1, 6), rng.integers(0, 3, (2, 6, 2)).astype(float)
+    order = rng.permutation(6)
+    first = PENALTY.choose(alphas, errors, np.ones(2))
+    assert PENALTY.choose(alphas[order], errors[:, order], np.ones(2)).penalty == first.penalty

@@ -70,17 +70,15 @@ _LEAST_GAIN = 0.003
 def best_width(
     model: SmallRidge, first: float, start: Iterable[int] = (0,), *, farthest: int = FARTHEST
 ) -> tuple[float, HeldOutError]:
-    """The width of smallest squared error, in half octaves from a first one, and the error beside it.
-
-    The parabola at the end places the width between half octaves; it is not judged again. Shorter widths come
-    first: more rows and features nearly always ask for them.
-    """
+    """The width of smallest squared error, from a first one on, and the error of the half octave beside."""
     found: dict[int, HeldOutError] = {}
 
     def error(place: int) -> float:
         found[place] = model.judge(first * 2.0 ** (place / 2))
         return found[place].squared_error
 
+    # Shorter widths come first: more rows and features nearly always ask for them. The parabola at the end
+    # places the width between half octaves; it is not judged again.
     line = descend(error, start, (-1, 1), farthest=farthest, least_gain=_LEAST_GAIN)
     return first * 2.0 ** (line.minimum / 2), found[line.best]
 
@@ -93,11 +91,7 @@ _PRESUMED_SOLVES = 6  # Cholesky factors that take as long as the reduction
 
 
 class DenseRidge(SmallRidge):
-    """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
-
-    A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties (`solvers.ridge`). They are
-    sought in decades, then in half decades, from the one that was best for the width before.
-    """
+    """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer."""
 
     def __init__(self, sample: SearchSample, kernel: Kernel, n_features: int) -> None:
         super().__init__(sample, kernel)
@@ -121,6 +115,8 @@ class DenseRidge(SmallRidge):
         """The ridge of smallest squared error on the held-out rows."""
         sample, is_given = self.sample, self.sample.penalty is not None
         rows = _CentredRows.of(sample, self.features(kernel))
+        # A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties, which are sought in
+        # decades, then in half decades, from the one that was best for the width before.
         path, B = path_ridge(rows.products()), rows.right_hand_sides()
         unit = rows.weight if is_given else max(rows.size, 1e-300)
         near = _NEAR[2:3] if is_given else _NEAR
@@ -290,9 +286,8 @@ class BinnedRidge(SmallRidge):
 
     S are the weights of the training rows, and K holds for each pair of them its share of common bins. The
     model is f(x) = Σ_i k(x, x_i)·s_i^½·u_i with (S^½KS^½ + alpha·I)u = b = S^½y. All alphas have the same
-    Krylov space. The Lanczos process takes one product with K for each of its dimensions and gives an
-    orthonormal basis V, in which S^½KS^½ is a tridiagonal T: u = V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan,
-    Matrix Computations, 4th edition, section 10.1).
+    Krylov space. The Lanczos process gives an orthonormal basis V of it, in which S^½KS^½ is a tridiagonal T:
+    u = V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan, Matrix Computations, 4th edition, section 10.1).
 
     n·P look-ups, then at most 16 products of 4·n·P·k flops.
     """

@@ -68,6 +68,7 @@ def opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
         stored = file.fs.open(file.path, "rb")
     encoding = file.encoding
     try:
+        # By its first bytes: names lie.
         head = stored.read(6)
         stored.seek(0)
         unpacked = next((opener(stored) for magic, opener in _OPENERS if head.startswith(magic)), stored)
@@ -221,6 +222,7 @@ class Utf8Stream:
 
     def read(self, n_bytes: int) -> bytes:
         """`n_bytes` bytes, fewer only at the end."""
+        # An odd number of quotes tells that one is open at the end, without a second pass over the file.
         data = read(self._stream, n_bytes)
         self.n_quotes += data.count(self._quote)
         return data
@@ -408,6 +410,7 @@ class CsvSource(TextSource):
         """The ids in a column of a batch; raise `WiderTypes` if they are the first with other text."""
         column = piece.batch.column(name)
         if name in self._whole:
+            # 007 and 7 are two ids, but one number.
             is_plain = pc.match_substring_regex(column.dictionary, r"^(0|-?[1-9]\d{0,17})$")
             if not column.null_count and pc.all(is_plain).as_py() is not False:
                 return column.dictionary.cast(pa.int64()).to_numpy()[column.indices.to_numpy()]
@@ -555,6 +558,7 @@ class CsvSource(TextSource):
     def _fail(self, i: int, start: int, error: pa.ArrowInvalid | None) -> NoReturn:
         """Raise the error that names the place of the mistake, found by reading record by record."""
         file = self._files[i].name
+        # Record by record in Python: slow, but once, and it knows lines.
         found = None if error is None else _COLUMN.search(str(error))
         for line, fields in self._records(i):
             if len(fields) != len(self.names):
@@ -678,6 +682,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 def read_as(inferred: pa.DataType) -> pa.DataType:
     """The type with which a column is read, given the one inferred from its first values."""
+    # A later batch may have fractions.
     if pa.types.is_integer(inferred):
         return pa.float64()
     return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
@@ -691,6 +696,7 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
     if t.is_null(known) or t.is_dictionary(known):
         return found if t.is_null(known) else known
     if t.is_dictionary(found):
+        # Text among numbers is a mistake in the file, and no category.
         return None if _is_numeric(known) else found
     if _is_numeric(known) and _is_numeric(found):
         return pa.float64()
