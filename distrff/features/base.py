@@ -107,9 +107,9 @@ class Sample:
     has_classes: bool = False
     """Whether y stands for classes: labels, or ±1 by class."""
     column_scale: np.ndarray | None = None
-    """What the columns were divided by; None for 1."""
+    """Divisors of the columns; None for 1."""
     column_shift: np.ndarray | None = None
-    """What was subtracted from the columns before; None for 0."""
+    """Numbers subtracted from the columns before that; None for 0."""
     penalty: float | None = None
     """The ridge penalty that the model will have, for each unit of weight; None where it is to be chosen."""
     column_ranges: np.ndarray | None = None

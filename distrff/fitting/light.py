@@ -83,9 +83,7 @@ class LightReduction(RowReduction):
     features of the r rows of a tile are summed (`_row_weights`), and the result from these sums, `vectors`
     of shape (m, D), and the block (`_sums`).
 
-    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,). Tiles are so small that their
-    features stay in a cache: a pass over 200,000 rows of 20 columns then takes 0.44 s on one core, against
-    0.87 s with tiles of 8192 rows.
+    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
     """
 
     folds: Folds | None
@@ -101,6 +99,8 @@ class LightReduction(RowReduction):
             weights = self._weights(block, s)
             at = _Block(block, self._labels(block), weights, F, arrays)
             vectors: np.ndarray | None = None
+            # Tiles are so small that their features stay in a cache: a pass over 200,000 rows of 20 columns
+            # then takes 0.44 s on one core, against 0.87 s with tiles of 8192 rows.
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
                 slopes = partial(self._slopes, at, tile)
@@ -600,9 +600,8 @@ class MarginOracle:
     def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
         """G ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
-        Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at the
-        largest safe curvature, times the ratio of the two. Problems of similar curvature share a
-        factor, freed when its last problem needs another. Of three factors the nearest is used.
+        Problems of similar curvature share a factor, freed when its last problem needs another. Of three
+        factors the nearest is used.
         """
         self._by_hessian.discard(problem)
         if self._grams is None and self.ascent is not None:  # the dual leaves little to do
@@ -610,6 +609,8 @@ class MarginOracle:
         if self._grams is None:
             diagonal = self._diagonal(curvature)
             return lambda gradient: self._by_columns(diagonal.apply, gradient)
+        # Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at
+        # the largest safe curvature, times the ratio of the two.
         max_curvature = 1 / self._grams.noise_floor()
         factor = self._factor_of[problem] = self._factor(min(curvature, max_curvature))
         ratio = min(1.0, max_curvature / curvature) if curvature > 0 else 1.0
@@ -628,12 +629,10 @@ class MarginOracle:
         return factor
 
     def _solve_ahead(self, responses: Mapping[MarginProblem, Evaluation]) -> None:
-        """Apply to the gradients of a pass the factors that their problems take, in one task a factor.
-
-        A task for each of ten classes took as long as a sweep of features that are kept. A trial point of a
-        line search that is rejected has one for nothing. A smooth loss takes its first factor at the
-        curvature of its first point.
-        """
+        """Apply to the gradients of a pass the factors that their problems take, in one task a factor."""
+        # A task for each of ten classes took as long as a sweep of features that are kept. A trial point of a
+        # line search that is rejected has one for nothing. A smooth loss takes its first factor at the
+        # curvature of its first point.
         before, self._solved, self._factor_of = self._factor_of, {}, {}
         if self._grams is None or len(responses) == 1:
             self._factor_of = {p: factor for p, factor in before.items() if p in responses}
@@ -683,17 +682,15 @@ class MarginOracle:
         )
 
     def hessian_after(self, n_problems: int) -> int | None:
-        """After how many points so many problems take Hessians; None if the plan has none for them.
-
-        By then the light sweeps of several took about twice as long as the pass for their Hessians does, and
-        most fits have ended. On seven classes of covtype (40,000 rows, D = 1024) and C = 1, light sweeps
-        alone took 3.3 s; with Hessians after half as many points it was 4.5 s. At C = 100 the fit took 7 s
-        with Hessians; without them, the gap was still open after 18 s. One problem takes its Hessian after
-        nine points: its sweeps are as long as those of several where features are not kept.
-        """
+        """After how many points so many problems take Hessians; None if the plan has none for them."""
         size = MarginSize.of(self._plan)
         if self._grams is None or n_problems > size.n_hessians:
             return None
+        # By then the light sweeps of several took about twice as long as the pass for their Hessians does,
+        # and most fits have ended. On seven classes of covtype (40,000 rows, D = 1024) and C = 1, light
+        # sweeps alone took 3.3 s; with Hessians after half as many points it was 4.5 s. At C = 100 the fit
+        # took 7 s with Hessians; without them, the gap was still open after 18 s. One problem takes its
+        # Hessian after nine points: its sweeps are as long as those of several where features are not kept.
         waits = math.ceil(2 * size.hessian_sweeps) if n_problems > 1 else 0
         return max(POINTS_A_HESSIAN, waits)
 

@@ -378,13 +378,11 @@ class _Solving(Passes):
         )
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
-        """Whether the gap of a problem is closed.
-
-        With ``warm_start=True`` a smooth loss has to close it by its best point alone. The next fit begins
-        there without the bounds of earlier points; one pass then finds the gap closed, where it took up to
-        three. The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
-        """
+        """Whether the gap of a problem is closed."""
         given, trace = self.oracle.problem, self.traces[problem]
+        # With warm_start a smooth loss has to close it by its best point alone. The next fit begins there
+        # without the bounds of earlier points; one pass then finds the gap closed, where it took up to three.
+        # The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
         alone = given.is_begun_from and given.smooth_solver == "lbfgs"
         return (trace.error_alone if alone else trace.error) <= self.tol
 
@@ -696,22 +694,18 @@ def _are_few(n_rows: int, n_features: int) -> bool:
 
 
 def looks_ahead(problem: Problem, n_problems: int) -> bool:
-    """Whether each sweep evaluates every problem at two epsilons of its rounded hinge.
-
-    It does for few problems: their thin products are a small part of a sweep.
-    """
+    """Whether each sweep evaluates every problem at two epsilons of its rounded hinge."""
+    # For few problems, whose thin products are a small part of a sweep.
     return problem.smooth_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
 
 def _gram_sizes(size: MarginSize) -> list[MarginSize]:
-    """The size as it is, and without what a margin loss can do without: a dual, and Hessians.
-
-    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
-    are large: the memory is better filled with features then. Neither depends on the workers.
-    """
+    """The size as it is, and without the parts that a margin loss can spare: a dual, and Hessians."""
     if size.dual_rows:
         return [size, replace(size, dual_rows=0)]
     if size.n_hessians > 1:
+        # Several problems have none where their sum takes longer than most fits by light sweeps do, or where
+        # they are large: the memory is better filled with features then. Neither depends on the workers.
         without = replace(size, n_hessians=0)
         are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
         are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS

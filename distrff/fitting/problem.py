@@ -21,7 +21,7 @@ from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeepi
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, Folds, OneHeldOut, folds_by
-from distrff.solvers.losses import Loss, Squared, mean_curvature
+from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import check_count, float_array, is_number, one_of, positive
@@ -207,7 +207,7 @@ class Problem:
         return (
             float(self.penalty.value.mean())
             if self.is_ridge
-            else 1 / (self.C * mean_curvature(self.margin_loss))
+            else 1 / (self.C * self.margin_loss.mean_curvature)
         )
 
     def shares_loss(self, targets: Targets) -> bool:

@@ -378,13 +378,10 @@ def _metric_bytes(size: Size) -> int:
 
 
 def metric_rows(n_sampled: int, size: Size) -> int:
-    """How many of the sampled rows the metric is made of.
-
-    All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
-    2048, since every step multiplies by their matrix of products.
-    """
-    if size.sparse_entries:
+    """How many of the sampled rows the metric is made of."""
+    if size.sparse_entries:  # every step multiplies by their matrix of products
         return min(n_sampled, _SPARSE_ROWS)
+    # Beyond 4096 features the eigenvectors of all sampled rows would take minutes.
     max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
     return min(n_sampled, max_rows)
 

@@ -293,7 +293,7 @@ _ALONE: tuple[tuple[Callable[[Kernel], bool], str, str], ...] = (
         "use one width a column, or rows that are projected before",
     ),
 )
-"""What an operand may not have, and the remedy: fits decide it for a single kernel."""
+"""Choices that a fit makes for a single kernel, which an operand may not have, and the remedy."""
 
 
 class _Composite(Kernel):

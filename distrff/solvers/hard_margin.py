@@ -10,7 +10,7 @@ in memory lacked, so the bound falls until it meets the margin.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -57,8 +57,7 @@ class CriticalRows:
         return [int(side[self.margin[side].argmin()]) for side in sides if len(side)]
 
 
-@dataclass(frozen=True, eq=False)
-class WorkingRows:
+class WorkingRows(NamedTuple):
     """The rows of the problem in memory, and their weights a in its solution."""
 
     number: np.ndarray
@@ -68,13 +67,9 @@ class WorkingRows:
 
     def with_rows(self, found: CriticalRows) -> WorkingRows:
         """These rows and the new ones among those found, which get the weight 0."""
-        new = ~np.isin(found.number, self.number)
-        return WorkingRows(
-            np.concatenate([self.number, found.number[new]]),
-            np.concatenate([self.Z, found.Z[new]]),
-            np.concatenate([self.label, found.label[new]]),
-            np.concatenate([self.a, np.zeros(np.count_nonzero(new))]),
-        )
+        new = np.flatnonzero(~np.isin(found.number, self.number))
+        added = found.number[new], found.Z[new], found.label[new], np.zeros(len(new))
+        return WorkingRows(*map(np.concatenate, zip(self, added, strict=True)))
 
     def without_idle(self, x: np.ndarray, max_rows: int) -> WorkingRows:
         """At most `max_rows` rows, but all of positive weight; the others by smallest margin at x."""
@@ -84,7 +79,7 @@ class WorkingRows:
         margin = self.label * (self.Z @ x[:D] + x[D:].sum())
         rank = np.argsort(np.where(self.a > 0, -np.inf, margin), kind="stable")
         kept = np.sort(rank[: max(max_rows, np.count_nonzero(self.a))])
-        return WorkingRows(self.number[kept], self.Z[kept], self.label[kept], self.a[kept])
+        return WorkingRows(*(A[kept] for A in self))
 
 
 class HardMargin:
@@ -186,7 +181,7 @@ class HardMargin:
             tol=_INNER_SHARE * self._tol,
             negligible=NEGLIGIBLE * found.largest_norm,
         )
-        self.working = replace(rows, a=nearest.a)
+        self.working = rows._replace(a=nearest.a)
         self.bound = min(self.bound, nearest.bound)
         point = np.append(nearest.w, nearest.b) if self._fit_intercept else nearest.w
         return point / nearest.bound**2 if nearest.bound else point

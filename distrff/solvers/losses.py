@@ -40,11 +40,24 @@ class Loss(Protocol):
         Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
     value_at_zero : float
         ℓ(0, y) of rows with a free side.
+    middle : float
+        The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
     """
 
     clear_margin: Any = 1.0
     is_hinge: ClassVar[bool] = False
     value_at_zero: Any = 0.0
+    middle: ClassVar[float] = 0.0
+
+    @property
+    def mean_curvature(self) -> float:
+        """The mean of ℓ″ for |f| < c at the middle y, c the clear margin: (ℓ′(c) − ℓ′(−c))/2c.
+
+        It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
+        """
+        c = self.clear_margin
+        at_ends = self.derivative(np.array([-c, c]), np.full(2, self.middle))
+        return float((at_ends[1] - at_ends[0]) / (2 * c))
 
     @property
     def curvature(self) -> Any:
@@ -95,27 +108,48 @@ class Squared(Loss):
 
 
 class MarginLoss(Loss):
-    """φ(m) of the margin m = y·f."""
+    """φ(y·f/σ); subclasses state φ, with labels y = ±1, for σ = 1.
 
-    _max_alpha: float  # the largest α with a finite φ*(−α)
-    _phi: ClassVar[Function]  # φ(m)
-    _slope: ClassVar[Function]  # −φ′(m) ≥ 0
-    _second_derivative: ClassVar[Function]  # φ″(m) ≥ 0
+    φ_σ(m) = φ(m/σ) has the slope φ′(m/σ)/σ and the conjugate φ*(−σα).
+    """
+
+    middle: ClassVar[float] = 1.0
+    sigma: float = 1.0
+    _phi_curvature: ClassVar[float]  # the bound of φ″
+    _max_alpha: ClassVar[float] = np.inf  # the largest α with a finite φ*(−α)
+    _phi: ClassVar[Function]  # φ(t)
+    _slope: ClassVar[Function]  # −φ′(t) ≥ 0
+    _phi_second: ClassVar[Function]  # φ″(t) ≥ 0
     _dual: ClassVar[Function]  # φ*(−α) for 0 ≤ α ≤ _max_alpha
 
+    @property
+    def clear_margin(self) -> float:
+        return self.sigma
+
+    @property
+    def curvature(self) -> Any:
+        return self._phi_curvature / self.sigma**2
+
+    def _margin(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        m = y * f
+        return m if self.sigma == 1 else m / self.sigma  # a division of every row by 1 costs a pass
+
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._phi(y * f)
+        return self._phi(self._margin(f, y))
 
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return -y * self._slope(y * f)
+        slope = self._slope(self._margin(f, y))
+        return -y * (slope if self.sigma == 1 else slope / self.sigma)
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._second_derivative(y * f)
+        second = self._phi_second(self._margin(f, y))
+        return second if self.sigma == 1 else second / self.sigma**2
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         alpha = y * a
-        inside = (alpha >= 0) & (alpha <= self._max_alpha)
-        return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
+        inside = (alpha >= 0) & (alpha <= self._max_alpha / self.sigma)
+        # Clipped, for outside its domain the formula may not be a number.
+        return np.where(inside, self._dual(np.clip(alpha * self.sigma, 0, self._max_alpha)), np.inf)
 
     def free_side(self, y: np.ndarray) -> np.ndarray:
         return y
@@ -131,22 +165,13 @@ class MarginLoss(Loss):
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
 
 
-def mean_curvature(loss: Loss) -> float:
-    """The mean of ℓ″ for −c < m < c, where c is the clear margin: (ℓ′(c) − ℓ′(−c))/(2c) at y = 1.
-
-    It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
-    """
-    c = loss.clear_margin
-    at_ends = loss.derivative(np.array([-c, c]), np.ones(2))
-    return float((at_ends[1] - at_ends[0]) / (2 * c))
-
-
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
     """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""
 
     is_hinge: ClassVar[bool] = True
-    _max_alpha = 1.0
+    _phi_curvature: ClassVar[float] = np.inf
+    _max_alpha: ClassVar[float] = 1.0
 
     def rounded(self, epsilon: Any) -> Loss:
         return SmoothedHinge(epsilon)
@@ -160,7 +185,7 @@ class Hinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return (m < 1).astype(np.result_type(m, np.float32))
 
-    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
+    def _phi_second(self, m: np.ndarray) -> np.ndarray:
         return np.zeros_like(m)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -181,7 +206,7 @@ class SmoothedHinge(MarginLoss):
     """
 
     epsilon: Any
-    _max_alpha = 1.0
+    _max_alpha: ClassVar[float] = 1.0
 
     @property
     def curvature(self) -> Any:
@@ -194,7 +219,7 @@ class SmoothedHinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return np.clip((1 - m) / self.epsilon, 0, 1)
 
-    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
+    def _phi_second(self, m: np.ndarray) -> np.ndarray:
         return np.where((m < 1) & (m > 1 - self.epsilon), 1 / self.epsilon, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -205,8 +230,7 @@ class SmoothedHinge(MarginLoss):
 class SquaredHinge(MarginLoss):
     """max(0, 1 − m)²; φ*(−α) = −α + α²/4 for α ≥ 0."""
 
-    curvature: ClassVar[float] = 2.0
-    _max_alpha = np.inf
+    _phi_curvature: ClassVar[float] = 2.0
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return np.square(np.maximum(0, 1 - m))
@@ -214,7 +238,7 @@ class SquaredHinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return 2 * np.maximum(0, 1 - m)
 
-    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
+    def _phi_second(self, m: np.ndarray) -> np.ndarray:
         return np.where(m < 1, 2.0, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -223,68 +247,35 @@ class SquaredHinge(MarginLoss):
 
 @dataclass(frozen=True)
 class _Likelihood(MarginLoss):
-    """−log Ψ(m/σ): the label is the sign of f plus noise with the distribution function Ψ and scale σ.
-
-    Subclasses state everything for σ = 1; φ_σ(m) = φ(m/σ) has the slope φ′(m/σ)/σ and the conjugate
-    φ*(−σα).
-    """
+    """−log Ψ(m/σ): the label is the sign of f plus noise with the distribution function Ψ and scale σ."""
 
     sigma: float = 1.0
-    _unit_curvature: ClassVar[float]
-    _unit_max_alpha: ClassVar[float] = 1.0
-    _unit_phi: ClassVar[Function]
-    _unit_slope: ClassVar[Function]
-    _unit_second_derivative: ClassVar[Function]
-    _unit_dual: ClassVar[Function]
+    _max_alpha: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         positive("sigma", self.sigma)
 
-    @property
-    def clear_margin(self) -> float:
-        return self.sigma
-
-    def _phi(self, m: np.ndarray) -> np.ndarray:
-        return self._unit_phi(m / self.sigma)
-
-    def _slope(self, m: np.ndarray) -> np.ndarray:
-        return self._unit_slope(m / self.sigma) / self.sigma
-
-    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
-        return self._unit_second_derivative(m / self.sigma) / self.sigma**2
-
-    def _dual(self, alpha: np.ndarray) -> np.ndarray:
-        return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_max_alpha))
-
-    @property
-    def curvature(self) -> float:
-        return self._unit_curvature / self.sigma**2
-
-    @property
-    def _max_alpha(self) -> float:  # type: ignore[override]
-        return self._unit_max_alpha / self.sigma
-
     def probability(self, f: np.ndarray) -> np.ndarray:
         """Ψ(f/σ), the probability of the label +1."""
-        return np.exp(-self._phi(f))
+        return np.exp(-self._phi(f / self.sigma))
 
 
 @dataclass(frozen=True)
 class Logistic(_Likelihood):
     """log(1 + e^(−t)), t = m/σ; φ*(−p) = p·log p + (1 − p)·log(1 − p)."""
 
-    _unit_curvature: ClassVar[float] = 0.25
+    _phi_curvature: ClassVar[float] = 0.25
 
-    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+    def _phi(self, t: np.ndarray) -> np.ndarray:
         return np.logaddexp(0, -t)
 
-    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+    def _slope(self, t: np.ndarray) -> np.ndarray:
         return expit(-t)
 
-    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
+    def _phi_second(self, t: np.ndarray) -> np.ndarray:
         return expit(t) * expit(-t)
 
-    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+    def _dual(self, p: np.ndarray) -> np.ndarray:
         return xlogy(p, p) + xlog1py(1 - p, -p)
 
 
@@ -295,20 +286,20 @@ class Laplace(_Likelihood):
     φ*(−p) = p·log(2p/(1 + p)) − log(1 + p).
     """
 
-    _unit_curvature: ClassVar[float] = 2.0
+    _phi_curvature: ClassVar[float] = 2.0
 
-    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+    def _phi(self, t: np.ndarray) -> np.ndarray:
         return np.where(t < 0, np.log(2) - t, -np.log1p(-0.5 * np.exp(-np.maximum(t, 0))))
 
-    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+    def _slope(self, t: np.ndarray) -> np.ndarray:
         half = 0.5 * np.exp(-np.maximum(t, 0))
         return half / (1 - half)
 
-    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
+    def _phi_second(self, t: np.ndarray) -> np.ndarray:
         half = 0.5 * np.exp(-np.maximum(t, 0))
         return np.where(t < 0, 0.0, half / np.square(1 - half))
 
-    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+    def _dual(self, p: np.ndarray) -> np.ndarray:
         return xlogy(p, 2 * p / (1 + p)) - np.log1p(p)
 
 
@@ -319,31 +310,31 @@ class Probit(_Likelihood):
     Its conjugate has no closed form and is computed by Newton's method.
     """
 
-    _unit_curvature: ClassVar[float] = 1.0
-    _unit_max_alpha: ClassVar[float] = np.inf
+    _phi_curvature: ClassVar[float] = 1.0
+    _max_alpha: ClassVar[float] = np.inf
 
-    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+    def _phi(self, t: np.ndarray) -> np.ndarray:
         return -log_ndtr(t)
 
-    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+    def _slope(self, t: np.ndarray) -> np.ndarray:
         return _ROOT_TWO_OVER_PI / erfcx(-t / _ROOT_TWO)
 
-    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
-        slope = self._unit_slope(t)
+    def _phi_second(self, t: np.ndarray) -> np.ndarray:
+        slope = self._slope(t)
         # Below −10³ the sum loses its digits, and the curvature is 1 − 1/t² + ….
         return np.where(t < -1e3, 1.0, slope * (t + slope))
 
-    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+    def _dual(self, p: np.ndarray) -> np.ndarray:
         """−p·t − φ(t) at the t of slope p, by Newton's method on the concave log of the slope."""
         p = np.asarray(p, dtype=np.float64)
         target = np.log(np.where(p > 0, p, 1.0))
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))
         for _ in range(_NEWTON_STEPS):
-            below = np.log(self._unit_slope(np.minimum(t, 0)))
-            above = np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
+            below = np.log(self._slope(np.minimum(t, 0)))
+            above = np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._phi(np.maximum(t, 0))
             log_slope = np.where(t > 0, above, below)
             t = t + (log_slope - target) / (t + np.exp(log_slope))
-        return np.where(p > 0, -p * t - self._unit_phi(t), 0.0)
+        return np.where(p > 0, -p * t - self._phi(t), 0.0)
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}

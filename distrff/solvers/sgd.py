@@ -342,20 +342,19 @@ class SGDProblem:
 def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:
     """The rows of a batch: as many as the effective dimension, within limits.
 
-    Fewer rows would take more and shorter steps, of r/(r + d) each, to the same point; many more would be
-    wasted on directions that are already known. There are not so few rows that the solve in the metric takes
-    more than two thirds of a step, nor so many that a segment has less than four steps or that their
-    features exceed 80 MiB.
-
-    The dimension is rounded to a power of two. It changes a little with every epoch, and features that stay
-    in memory are those of a batch: with other batches they are all made again.
+    There are not so few rows that the solve in the metric takes more than two thirds of a step, nor so many
+    that a segment has less than four steps or that their features exceed 80 MiB.
     """
+    # Fewer rows than the dimension would take more and shorter steps, of r/(r + d) each, to the same point;
+    # many more would be wasted on directions that are already known.
     V = metric.directions
     if isinstance(V, np.ndarray):
         row_bytes, as_costly = len(V) * V.itemsize, len(metric.eigenvalues) / _DIRECTIONS_PER_ROW
     else:
         row_bytes = _SPARSE_BYTES * V.row_entries
         as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
+    # It is rounded to a power of two. It changes a little with every epoch, and features that stay in memory
+    # are those of a batch: with other batches they are all made again.
     dimension = 2.0 ** round(math.log2(max(float(start.dimension.max()), _MIN_BATCH)))
     wanted = max(dimension, as_costly)
     return int(max(1, min(wanted, segment_rows / _MIN_STEPS, _BATCH_BYTES / row_bytes)))
@@ -500,14 +499,7 @@ class LocalSteps:
         self.weight = 0.0
 
     def step(self, Z: Any, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
-        """Take one step on a batch, in 8·r·D·k flops and one solve in the metric.
-
-        The step −t·M⁻¹g has t = r/(r + d) for r rows (for unequal weights their effective number
-        (Σs)²/Σs²) and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1, and about d/r
-        more in the direction of any one row (Ma, Bassily and Belkin 2018, "The power of interpolation").
-        Where the batch is more curved than that along the step, as it is if a few rows carry all
-        curvature, t is the batch's own Newton length.
-        """
+        """Take one step on a batch, in 8·r·D·k flops and one solve in the metric."""
         s = np.ones(Z.shape[0]) if sample_weight is None else sample_weight
         total = float(s.sum())
         if total == 0:
@@ -531,6 +523,11 @@ class LocalSteps:
         curvature += start.penalty * np.square(self._coef(direction)).sum(axis=0)
         slope = (gradient * direction).sum(axis=0)
         longest = np.divide(slope, curvature, out=np.zeros(k), where=curvature > 0)
+        # The step −t·M⁻¹g has t = r/(r + d) for r rows (for unequal weights their effective number
+        # (Σs)²/Σs²) and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1, and about d/r
+        # more in the direction of any one row (Ma, Bassily and Belkin 2018, "The power of interpolation").
+        # Where the batch is more curved than that along the step, as it is if a few rows carry all curvature,
+        # t is the batch's own Newton length.
         counted = total**2 / float(s @ s)
         self.X -= np.clip(longest, 0, counted / (counted + start.dimension)) * direction
 

@@ -38,7 +38,7 @@ def test_more_sweeps_are_always_expected_above_the_tolerance_and_never_many_time
 
 
 def told_of(errors, *, tol=1e-3, seconds=12.0, **options):
-    """Return what callbacks are told of a solver with these errors."""
+    """Progress that callbacks hear of a solver with these errors."""
     told, sweeps = [], [("column statistics", 1.0), ("Gram", 2.0)]
     observer = Observer([told.append])
     observer.begin_solver(100, **options)

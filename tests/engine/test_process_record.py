@@ -1,4 +1,4 @@
-"""What processes tell of themselves, and how two records become one."""
+"""Records of processes, and how two become one."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ RECORDS = st.builds(
 
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch):
-    """What this process measures here, with more BLAS threads than fits have, is not for the tests after."""
+    """Measurements made here, with more BLAS threads than fits have, are not for the tests after."""
     fresh = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
     monkeypatch.setattr(tasks, "_THIS", fresh)
 

@@ -141,7 +141,7 @@ def merged(order):
 
 @given(n=st.integers(1, 300), data=st.data())
 def test_any_order_of_arrival_gives_the_same_expression(n, data):
-    """What one arrival makes possible is one merge."""
+    """All merges that one arrival makes possible are one call."""
     merges = []
 
     def merging(expression, neighbours, node):

@@ -1,4 +1,4 @@
-"""What every map must do: dtypes, layouts, dask arrays, storage, seeds, and rows that it refuses."""
+"""Promises of every map: dtypes, layouts, dask arrays, storage, seeds, and rows that it refuses."""
 
 import json
 import math

@@ -19,7 +19,7 @@ extended = pytest.mark.skipif(
 
 
 def cos_sin(x, scale=1.0):
-    """Return cosines and sines of a vector by the paired function, in one row."""
+    """Cosines and sines of a vector by the paired function, in one row."""
     out = np.empty((1, 2 * x.size), x.dtype)
     paired_cos_sin(x.reshape(1, -1), out, scale)
     return out[0, 0::2], out[0, 1::2]

@@ -12,7 +12,7 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.fitting.light import MarginReduction, SmallestMarginsReduction, SoftmaxReduction
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.coding import ClassTargets, Scaling
+from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.folds import HashFolds
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
@@ -101,78 +101,51 @@ def test_softmax(make, rng, tile_rows, n_outputs):
     assert_same(found, softmax_sums(F, rows.y, rows.weights, vector, sigma=0.7))
 
 
-# The rows of smallest margin, for any cuts, weights, ties and labels
+# The rows of smallest margin, for any cuts and weights
 
 
-TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
-
-
-def reduction_of(targets, *, n_kept=7, features=None, dtype="float64", outputs=None):
-    features = FOURIER if features is None else features
-    scaling = Scaling(np.full(3, 0.25), np.full(3, 2.0))
-    fields = of_features(features.fit(np.zeros((1, 3))).specification_, targets, scaling=scaling, dtype=dtype)
-    outputs = tuple(range(targets.n_outputs)) if outputs is None else outputs
-    return SmallestMarginsReduction(**fields, outputs=outputs, n_kept=n_kept)
-
-
-def rows_of(rng, classes, *, n=N, weighted=False):
-    s = rng.exponential(size=n) * (rng.random(n) < 0.6) if weighted else None
-    return rng.standard_normal((n, 3)), rng.choice(classes, n), s
-
-
-def smallest(reduction, X, y, s, point, cuts=()):
+def smallest(features, X, y, s, point, *, n_kept=7, class_weight=None, dtype="float64", cuts=()):
+    targets = ClassTargets(np.unique(y), class_weight)
+    fields = of_features(features.fit(X).specification_, targets, dtype=dtype)
+    reduction = SmallestMarginsReduction(**fields, outputs=tuple(range(targets.n_outputs)), n_kept=n_kept)
     return swept(reduction, as_dataset(X, y, s), point, cuts)
-
-
-def by_sorting(reduction, X, y, s, point):
-    """(number, label, margin) of each model's rows, the numbers of violations, and the largest norm."""
-    Z = reduction.specification.build().apply(reduction.scaling.apply(X, np.dtype(reduction.dtype)))
-    F = Z @ point["coef"] + point["intercept"]
-    Y = reduction.targets.encode(y)[:, list(reduction.outputs)]
-    weights = reduction.targets.row_weights(y, s)
-    counted = np.flatnonzero(np.ones(len(X)) if weights is None else weights)
-    models = []
-    for margin, label in zip((Y * F).T, Y.T, strict=True):
-        sides = [counted[label[counted] == side] for side in (1, -1)]
-        kept = np.concatenate(
-            [sorted(rows, key=lambda i: (margin[i], i))[: reduction.n_kept] for rows in sides]
-        )
-        kept = kept.astype(int)
-        models.append((kept, label[kept], margin[kept]))
-    violating = ((Y * F)[counted] < 1).sum(axis=0)
-    return models, violating, max(np.linalg.norm(Z[counted], axis=1), default=0.0)
 
 
 @pytest.mark.parametrize("cuts", [(), (64,), (16, 32, 48, 64, 160)])
 @pytest.mark.parametrize("n_kept", [1, 7, 1000])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(
-    "targets", [ClassTargets(TWO), ClassTargets(THREE), ClassTargets(THREE, np.array([0.5, 0.0, 2.0]))]
-)
-def test_they_are_the_first_of_all_rows_sorted(rng, targets, weighted, n_kept, cuts):
-    reduction = reduction_of(targets, n_kept=n_kept)
-    X, y, s = rows_of(rng, targets.classes, weighted=weighted)
-    point = point_of(rng, len(reduction.outputs))
-    found = smallest(reduction, X, y, s, point, cuts)
-    models, violating, norm = by_sorting(reduction, X, y, s, point)
-    # Margins are sums of D products of features of norm 1.
-    near = dict(rtol=0, atol=8 * D * 2.0**-53 * (1 + abs(point["coef"]).sum()))
-    for output, (number, label, margin) in enumerate(models):
+@pytest.mark.parametrize("class_weight", [None, np.array([0.5, 0.0, 2.0])])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_they_are_the_first_of_all_rows_sorted(rng, n_classes, class_weight, n_kept, cuts):
+    X, y = rng.standard_normal((N, 3)), rng.integers(0, n_classes, N)
+    s, point = (
+        rng.exponential(size=N) * (rng.random(N) < 0.6),
+        point_of(rng, n_classes if n_classes > 2 else 1),
+    )
+    class_weight = None if n_classes == 2 else class_weight
+    found = smallest(FOURIER, X, y, s, point, n_kept=n_kept, class_weight=class_weight, cuts=cuts)
+    Z = FOURIER.fit(X).transform(X)
+    counted = (s > 0) & (True if class_weight is None else class_weight[y] > 0)
+    for output, label in enumerate(range(n_classes) if n_classes > 2 else [1]):
+        Y = np.where(y == label, 1.0, -1.0)
+        margin = Y * (Z @ point["coef"][:, output] + point["intercept"][output])
+        sides = [np.flatnonzero(counted & (side == Y)) for side in (1, -1)]
+        number = np.concatenate([rows[np.lexsort((rows, margin[rows]))[:n_kept]] for rows in sides])
         found_number, found_X, found_label, found_margin = found.rows(output)
         np.testing.assert_array_equal(found_number, number)
         np.testing.assert_array_equal(found_X, X[number])
-        np.testing.assert_array_equal(found_label, label)
-        np.testing.assert_allclose(found_margin, margin, **near)
-    np.testing.assert_array_equal(found.n_violating, violating)
-    assert found.largest_norm == pytest.approx(norm, rel=1e-14)
+        np.testing.assert_array_equal(found_label, Y[number])
+        # Margins are sums of D products of features of norm 1.
+        most = 8 * D * 2.0**-53 * (1 + abs(point["coef"]).sum())
+        np.testing.assert_allclose(found_margin, margin[number], rtol=0, atol=most)
+        assert found.n_violating[output] == (margin[counted] < 1).sum()
+    assert found.largest_norm == pytest.approx(np.linalg.norm(Z[counted], axis=1).max(), rel=1e-14)
 
 
 def test_values_beyond_the_dtype_are_refused(rng):
-    reduction = reduction_of(ClassTargets(TWO), features=drf.LinearFeatures(), dtype="float32")
-    X, y, _ = rows_of(rng, TWO)
+    X, y = 1e20 * abs(rng.standard_normal((N, 3))) + 1, rng.integers(0, 2, N)
     point = {"coef": np.full((3, 1), 1e30), "intercept": np.zeros(1)}
     with (
         np.errstate(over="ignore", invalid="ignore"),
         pytest.raises(InputError, match="too large for float32"),
     ):
-        smallest(reduction, 1e20 * abs(X) + 1, y, None, point)
+        smallest(drf.LinearFeatures(), X, y, None, point, dtype="float32")

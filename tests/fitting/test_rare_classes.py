@@ -1,6 +1,5 @@
 """Models of rare classes: certified in few sweeps, and never worse than the best constant."""
 
-import os
 import warnings
 from functools import partial
 from itertools import product
@@ -14,7 +13,6 @@ from distrff.errors import InputError
 from distrff.solvers.losses import MARGINS, NOISES
 from tests.support.fits import fourier, objective
 
-COVTYPE = "DISTRFF_COVTYPE"  # names the Parquet file of covtype
 MODELS = {loss: partial(drf.KernelSVC, loss=loss) for loss in MARGINS} | {
     noise: partial(drf.KernelLikelihoodClassifier, noise=noise) for noise in NOISES
 }
@@ -170,20 +168,3 @@ def test_advice_is_taken_with_success(rng, noise):
     for warning in fitted(kind(C=1e30), X, y):
         assert "beside C=1e+30 the penalty is lost to rounding: use a C below" in warning
         assert not fitted(kind(C=float(warning.rpartition(" ")[2]) / 10), X, y)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(COVTYPE not in os.environ, reason=f"{COVTYPE} does not name the file of covtype")
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n_components", [256, 1024])
-@pytest.mark.parametrize("label", range(1, 8))
-def test_each_class_of_covtype_is_certified(label, n_components, dtype):
-    pd = pytest.importorskip("pandas")
-    frame = pd.read_parquet(os.environ[COVTYPE])
-    y = (frame.pop("Cover_Type") == label).to_numpy()
-    model = drf.KernelSVC(
-        fourier(n_components, 8.267), scale="standard", dtype=dtype, random_state=0
-    ).fit(frame.to_numpy(), y)  # fmt: skip
-    assert model.report_["status"] == "CONVERGED"
-    assert model.report_["n_sweeps"] <= 110
-    assert model.report_["primal"] <= 2 * min(y.sum(), (~y).sum())

@@ -196,7 +196,7 @@ def test_kernels_equal_those_of_scikit_learn(width, seed):
 
 
 def exact_matern(p, r):
-    """Return the Matern correlation of ν = p + ½, a polynomial times an exponential, in 50 digits."""
+    """The Matern correlation of ν = p + ½, a polynomial times an exponential, in 50 digits."""
     with localcontext() as context:
         context.prec = 50
         s = Decimal(2 * p + 1).sqrt() * Decimal(r)

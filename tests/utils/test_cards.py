@@ -1,4 +1,4 @@
-"""What notebooks show of plans, datasets, kernels and models: whole, true, and safe from hostile names."""
+"""Cards in notebooks, of plans, datasets, kernels and models: whole, true, and safe from hostile names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), 16)
 
 
 def parse(card):
-    """Return the elements of a card after making sure that nothing in it comes from elsewhere or runs."""
+    """The elements of a card, after making sure that nothing in it comes from elsewhere or runs."""
     assert card.startswith('<div class="distrff distrff-card">')
     root = ElementTree.fromstring(card)
     tags = {element.tag for element in root.iter()}
@@ -31,7 +31,7 @@ def parse(card):
 
 
 def facts(card):
-    """Return the names and values that a card lists."""
+    """Names and values that a card lists."""
     root = parse(card)
     return {item.find("dt").text: item.find("dd").text for item in root.iter("dl") for item in item}
 

@@ -35,7 +35,7 @@ from distrff.utils.linalg import (
 
 
 def positive(rng, n):
-    """Return a positive definite matrix."""
+    """A positive definite matrix."""
     A = rng.standard_normal((n, n + 2))
     return A @ A.T + n * np.eye(n)
 

@@ -61,7 +61,7 @@ def test_sums_over_points(rng, modes, dtype, eps):
 @pytest.mark.parametrize("modes", [(17,), (4, 7), (3, 2, 5)], ids=str)
 @pytest.mark.parametrize("dtype", UNIT)
 def test_several_strengths_at_several_sets_of_points(rng, modes, dtype):
-    """What came first is not changed by what comes later."""
+    """Later sums do not change earlier ones."""
     sums, eps, found = PointSums(modes, 1e-5, dtype), 1e-5, []
     for n in (50, 1, 120):
         points, C = uniform_points(rng, n, len(modes)), [normal(rng, n, dtype) for _ in range(3)]
