@@ -1,13 +1,12 @@
-"""The result of a fit, its report and quality, the choice of alpha, and the traces of binary problems."""
+"""The result of a fit, its report and quality, and the choice of alpha."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from distrff.engine.run import Run
 from distrff.errors import column_called
@@ -19,13 +18,11 @@ from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds
-from distrff.solvers.losses import MarginLoss
-from distrff.solvers.objective import Certificate, DualBundle, Evaluation, History, Status
+from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows
 
 _MAX_NAMES = 10
-_ROUNDING = 1e-12  # of an objective that is summed in float64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -362,150 +359,7 @@ def end_of_grid(
     ]
 
 
-# The trace of a binary problem while it is solved: its best point, and the certificate of that.
-
-
-class MarginProblem(NamedTuple):
-    """One binary problem: which target it is for, its C, and the fold that is held out of it."""
-
-    output: int
-    C: float
-    held_out: int | None = None
-
-
-@dataclass
-class Trace:
-    """The best point of a problem so far, and its certificate."""
-
-    x: np.ndarray  # at first where its solver starts
-    found: np.ndarray = field(init=False)  # the solver's best point; a constant may be better
-    certificate: Certificate = field(default_factory=Certificate)
-    # Σ s and Σ s·ℓ over the rows that the model is judged on.
-    held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    relative_gradient: float = np.inf  # ‖∇‖ at the best point found, of that at the first one
-    smallest_margin: float | None = None  # of a hard-margin model; None where its last point was not checked
-    history: History = field(default_factory=History)
-    _first_norm: float = 0.0
-    _found_primal: float = np.inf
-    _found_dual: float = -np.inf  # the bound by the candidate of that point alone
-    _constant_primal: float = np.inf
-    _bundle: DualBundle = field(default_factory=DualBundle)
-
-    def __post_init__(self) -> None:
-        self.found = self.x
-
-    def allow(self, constant: Constant) -> None:
-        """Start from the best constant; only a better point replaces it."""
-        self.x, self._constant_primal = constant.x, constant.primal
-        self.certificate = self.certificate.improved(constant.primal, -np.inf)
-
-    def update(self, at: Evaluation) -> None:
-        """Improve the best point and the bound by an evaluation."""
-        norm = float(np.linalg.norm(at.gradient))
-        self._first_norm = self._first_norm or norm
-        relative = norm / self._first_norm if norm else 0.0
-        # Without a bound, of points with equal objective up to rounding the one of least gradient is best.
-        rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
-        flatter = rounding > 0 and relative < self.relative_gradient
-        if at.primal < self._found_primal + (rounding if flatter else -rounding):
-            self.relative_gradient = relative
-            self._keep(at.x, at.primal, at.dual, at.held_out)
-        self.certificate = replace(self.certificate, scale=at.scale)
-        for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
-            dual = -np.inf if candidate is None else self._bundle.add(candidate)
-            self.certificate = self.certificate.improved(at.primal, dual)
-
-    def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
-        """Improve the best point and the bound by a point and a lower bound."""
-        if primal < self._found_primal:
-            self._keep(x, primal, dual, held_out)
-        self.certificate = self.certificate.improved(primal, dual)
-
-    def _keep(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
-        self.found, self._found_primal, self._found_dual = x, primal, dual
-        if primal <= self._constant_primal:
-            self.x, self.held_out = x, held_out
-
-    def record(self, n_sweeps: int) -> None:
-        """Add the best so far to the history."""
-        self.history.record(n_sweeps, self.error, self.certificate.primal, self.certificate.dual)
-
-    @property
-    def measure(self) -> str:
-        """The name of the error."""
-        return "duality gap" if np.isfinite(self.certificate.dual) else "relative gradient"
-
-    @property
-    def error(self) -> float:
-        """The relative duality gap, or the relative gradient where there is no bound; `tol` is for it."""
-        return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
-
-    @property
-    def error_alone(self) -> float:
-        """The same from what one pass at the best point gives, without the bounds of earlier points."""
-        alone = replace(self.certificate, primal=self._found_primal, dual=self._found_dual)
-        return alone.gap if np.isfinite(alone.dual) else self.error
-
-
-@dataclass(frozen=True, eq=False)
-class MarginSolution:
-    """Solutions of several problems with a margin loss."""
-
-    traces: Mapping[MarginProblem, Trace]
-    status: Status
-    n_sweeps: int
-    interruption: KeyboardInterrupt | None = None
-
-
-def begun(
-    starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
-) -> dict[MarginProblem, Trace]:
-    """The traces before the first sweep; a constant is an upper bound of its objective."""
-    traces = {problem: Trace(x) for problem, x in starts.items()}
-    for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
-        trace.allow(constant)
-    return traces
-
-
-# The best constant models. No fit is worse than these.
-
-
-class Constant(NamedTuple):
-    """A model with w = 0, as a point x, and its objective C·Σ s·ℓ."""
-
-    x: np.ndarray
-    primal: float
-
-
-def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
-    """The constant of least objective for each output, or one for all classes that share a loss; of classes.
-
-    It follows from the summed weights of the classes, which the first pass counted.
-    """
-    problem, targets, labels = fit.problem, fit.targets, fit.statistics.labels
-    if not isinstance(targets, ClassTargets):
-        return []
-    assert labels is not None
-    weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
-    D = fit.specification.n_features
-    if problem.shares_loss(targets):
-        sigma = problem.margin_loss.clear_margin
-        b = sigma * np.log(weights / weights.sum()) if problem.fit_intercept else np.zeros(len(weights))
-        X = np.zeros((D + problem.fit_intercept, len(b)))
-        X[D:] = b
-        return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
-    loss, total = problem.margin_loss, weights.sum()
-    assert isinstance(loss, MarginLoss)
-    constants = []
-    for above in weights[-1:] if targets.n_outputs == 1 else weights:
-        below = total - above
-        b = loss.constant(above / (above + below)) if problem.fit_intercept else 0.0
-        f, y = np.array([b, b]), np.array([1.0, -1.0])
-        x = np.zeros(D + problem.fit_intercept)
-        x[D:] = b
-        constants.append(Constant(x, C * float(np.array([above, below]) @ loss.value(f, y))))
-    return constants
-
+# How good the model is, beside simpler ones.
 
 _JUDGED_ROWS = 2000  # an accuracy of .9 is then known to 0.7 %
 

@@ -26,17 +26,23 @@ from distrff.fitting.cost import (
     ready_bytes,
 )
 from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
-from distrff.fitting.light import FeaturesOf, MarginOracle, MarginSize, margin_cuts, margin_peak_bytes
+from distrff.fitting.light import (
+    Constant,
+    FeaturesOf,
+    MarginOracle,
+    MarginProblem,
+    MarginSize,
+    MarginSolution,
+    begun,
+    best_constants,
+    margin_cuts,
+    margin_peak_bytes,
+)
 from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
-    Constant,
     FitResult,
-    MarginProblem,
-    MarginSolution,
-    begun,
-    best_constants,
     coef_and_intercept,
     iterative_result,
 )
