@@ -232,7 +232,7 @@ class Problem:
 
     def seeded(self, seed: int) -> Self:
         """The problem as if this had been its seed from the start."""
-        # The folds are drawn where the parameters are checked, before a checkpoint tells the seed of the start.
+        # Folds are drawn where parameters are checked, before a checkpoint tells the seed of the start.
         return replace(self, seed=seed, folds=self.folds.drawn_from(child_seed(seed, "folds")))
 
     def for_dataset(self, dataset: Dataset) -> Self:
