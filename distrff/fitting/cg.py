@@ -717,7 +717,7 @@ def light_plan(
     n_factors: int,
     workers: Workers,
     max_folds: int = MAX_DIRECTIONS,
-    peak_of: Callable[[Size, int, int], int] = light_peak_bytes,
+    peak_of: Callable[[Any, int, int], int] = light_peak_bytes,
 ) -> Plan:
     """The plan of light passes; `peak_of` is that of one for some vectors."""
     s, threads = size, workers.threads_per_worker

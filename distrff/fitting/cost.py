@@ -40,7 +40,7 @@ _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 @dataclass(frozen=True)
 class Size:
-    """The numbers that every choice and count follows from."""
+    """The numbers that every choice and count follows from; a solver may add its own."""
 
     n_rows: int
     n_columns: int
@@ -53,10 +53,6 @@ class Size:
     chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
     outputs_are_presumed: bool = False  # True until the classes are counted
-    n_problems: int = 0  # of a margin loss that a pass serves
-    model_rows: int = 0  # rows in an active-set model, whose features are held at once
-    n_hessians: int = 0  # of a smooth margin loss, one an output, that a sweep sums together; 0 for none
-    dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
     gram_stride: int = 1  # the Gram is summed over one row in this many
     n_light_sweeps: int = 0  # light passes presumed after the Gram
     n_light_columns: int = 0  # coefficient vectors evaluated in each light pass
@@ -193,6 +189,10 @@ class Size:
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
+# Reports have these of every plan, whoever counts them.
+_OF_MARGINS = {"n_problems": 0, "model_rows": 0, "n_hessians": 0, "dual_rows": 0}
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Plan:
     """Work, passes and memory of a fit.
@@ -263,7 +263,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as strict JSON data."""
         own = asdict(self)
-        values = own.pop("size") | own
+        values = _OF_MARGINS | own.pop("size") | own
         # A report's "n_folds" are the sums, as far as these are those of folds, and "n_paths" tells others.
         del values["memberships"]
         n_paths = self.size.n_folds if values.pop("n_other_sums") else 0
@@ -317,7 +317,7 @@ class Plan:
         if self.solver == "gram":
             return []
         if self.solver == "toeplitz":
-            from distrff.features.equispaced import resolved_share
+            from distrff.features.equispaced import resolved_share  # with its FFTs, for a line that few read
 
             share = resolved_share(self.size.n_features, self.size.n_columns)
             resolved = (

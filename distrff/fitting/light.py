@@ -652,7 +652,7 @@ class MarginOracle:
         self._grams = grams
         self.folds = problem.folds
         self._moments: RidgeMoments | None = None
-        has_dual = plan.size.dual_rows and plan.solver == "gram"
+        has_dual = MarginSize.of(plan).dual_rows and plan.solver == "gram"
         self.ascent = DualAscent(fit, plan, self.folds) if has_dual else None
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
@@ -838,7 +838,7 @@ class MarginOracle:
 
     def hessian_after(self, n_problems: int) -> int | None:
         """After how many points so many problems take Hessians; None if the plan has none for them."""
-        size = self._plan.size
+        size = MarginSize.of(self._plan)
         if self._grams is None or n_problems > size.n_hessians:
             return None
         # By then the light sweeps of several took about twice as long as the pass for their Hessians does,
@@ -846,7 +846,7 @@ class MarginOracle:
         # sweeps alone took 3.3 s; with Hessians after half as many points it was 4.5 s. At C = 100 the fit
         # took 7 s with Hessians; without them, the gap was still open after 18 s. One problem takes its
         # Hessian after nine points: its sweeps are as long as those of several where features are not kept.
-        waits = math.ceil(2 * hessian_sweeps(size)) if n_problems > 1 else 0
+        waits = math.ceil(2 * size.hessian_sweeps) if n_problems > 1 else 0
         return max(POINTS_A_HESSIAN, waits)
 
     def hessians(self, points: Mapping[MarginProblem, Evaluation]) -> dict[MarginProblem, Hessian | None]:
@@ -872,11 +872,11 @@ class MarginOracle:
 
         Of several problems these are sweeps of kept features, less what making the features again takes.
         """
-        size = self._plan.size
+        size = MarginSize.of(self._plan)
         if size.n_hessians == 1:
-            return int(_LIGHT_SWEEPS * size.light_flops / hessian_size(size) ** 2)
-        left = _LIGHT_SWEEPS * _kept_sweep_flops(size) - size.n_rows * size.basis_flops
-        return max(0, int(left / size.n_hessians / hessian_size(size) ** 2))
+            return int(_LIGHT_SWEEPS * size.light_flops / size.hessian_size**2)
+        left = _LIGHT_SWEEPS * size.kept_sweep_flops - size.n_rows * size.basis_flops
+        return max(0, int(left / size.n_hessians / size.hessian_size**2))
 
     def _curved(self, points: Mapping[MarginProblem, np.ndarray], stride: int) -> dict[MarginProblem, Factor]:
         """The factors of the problems' Hessians, of one row in `stride`; one sweep."""
@@ -1008,6 +1008,44 @@ _KEPT_BYTES = 33  # of a row's numbers beside X
 _ENTRY_BYTES = 12  # of a sparse number in float64
 
 
+@dataclass(frozen=True)
+class MarginSize(Size):
+    """The size of a fit whose passes are those of margin losses."""
+
+    n_problems: int = 0  # that a pass serves; 0 for ridge by SGD
+    model_rows: int = 0  # rows in an active-set model, whose features are held at once
+    n_hessians: int = 0  # of a smooth loss, one an output, that a sweep sums together; 0 for none
+    dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
+
+    @classmethod
+    def of(cls, plan: Plan) -> MarginSize:
+        """The size of a plan that was counted with one."""
+        assert isinstance(plan.size, cls)
+        return plan.size
+
+    @property
+    def kept_sweep_flops(self) -> float:
+        """Flops of a square product that take about as long as a light sweep of one problem an output.
+
+        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
+        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
+        """
+        return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
+
+    @property
+    def hessian_size(self) -> int:
+        """Columns of the rows [z | 1] that a Hessian sums."""
+        return self.n_features + 1
+
+    @property
+    def hessian_sweeps(self) -> float:
+        """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
+        D = self.n_features
+        sample = self.n_rows / gram_stride(self.n_rows, D)
+        each = sample * (self.hessian_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
+        return (self.n_rows * self.basis_flops + self.n_outputs * each) / self.kept_sweep_flops
+
+
 def margin_cuts(size: Size) -> Segmentation:
     """The cuts of a light sweep of margin problems."""
     if size.sparse_entries:
@@ -1016,7 +1054,7 @@ def margin_cuts(size: Size) -> Segmentation:
     return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
 
 
-def margin_peak_bytes(size: Size, k: int, threads: int) -> int:
+def margin_peak_bytes(size: MarginSize, k: int, threads: int) -> int:
     """The largest resident set above idle in a light sweep of k vectors.
 
     Sums of hinge problems hold rows for their models, as they are stored.
@@ -1032,7 +1070,7 @@ def _kept_row_bytes(size: Size) -> int:
     return size.row_bytes + _KEPT_BYTES
 
 
-def model_peak_bytes(size: Size, threads: int) -> int:
+def model_peak_bytes(size: MarginSize, threads: int) -> int:
     """The largest resident set above idle in solving models, one a thread.
 
     Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
@@ -1050,28 +1088,6 @@ def model_peak_bytes(size: Size, threads: int) -> int:
     tasks = min(threads, s.n_problems)
     rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
     return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
-
-
-def _kept_sweep_flops(size: Size) -> float:
-    """Flops of a square product that take about as long as a light sweep of one problem an output.
-
-    Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
-    seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
-    """
-    return _KEPT_SWEEP_FLOPS * size.n_rows * size.n_features * size.n_outputs
-
-
-def hessian_size(size: Size) -> int:
-    """Columns of the rows [z | 1] that a Hessian sums."""
-    return size.n_features + 1
-
-
-def hessian_sweeps(size: Size) -> float:
-    """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
-    D = size.n_features
-    sample = size.n_rows / gram_stride(size.n_rows, D)
-    each = sample * (hessian_size(size) ** 2 + size.triangle_numbers) + 2 / 3 * float(D) ** 3
-    return (size.n_rows * size.basis_flops + size.n_outputs * each) / _kept_sweep_flops(size)
 
 
 # Models of few rows.

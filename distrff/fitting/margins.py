@@ -25,6 +25,7 @@ from distrff.fitting.light import (
     HingePoint,
     MarginOracle,
     MarginProblem,
+    MarginSize,
     MarginSolution,
     NearestRows,
     NearestSums,
@@ -33,8 +34,6 @@ from distrff.fitting.light import (
     begun,
     best_constants,
     can_model,
-    hessian_size,
-    hessian_sweeps,
     margin_cuts,
     margin_peak_bytes,
     max_model_rows,
@@ -96,10 +95,10 @@ class Margins:
             f"solver={problem.smooth_solver!r} or 'auto'"
         )
 
-    def size(self, fit: FitContext, size: Size) -> Size:
+    def size(self, fit: FitContext, size: Size) -> MarginSize:
         return margin_size(fit.problem, size)
 
-    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+    def cost(self, size: MarginSize, workers: Workers) -> Iterator[Plan]:
         if size.sparse_entries:
             yield light_plan(size, 0, workers, peak_of=_sparse_peak_bytes)
             return
@@ -108,12 +107,12 @@ class Margins:
 
     def light_passes(self, plan: Plan) -> LightPasses:
         n_passes = plan.size.n_light_sweeps if plan.solver == "gram" else PRESUMED_SWEEPS
-        return [] if plan.size.dual_rows else [margin_cuts(plan.size)], n_passes
+        return [] if MarginSize.of(plan).dual_rows else [margin_cuts(plan.size)], n_passes
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         problem, run = fit.problem, fit.run
         grams = None
-        if Trait.SPARSE not in fit.specification.traits and not plan.size.dual_rows:
+        if Trait.SPARSE not in fit.specification.traits and not MarginSize.of(plan).dual_rows:
             run.begin_phase("Gram of the preconditioner")
             grams = factor_gram(fit, plan)
         kind = SoftmaxOracle if problem.shares_loss(fit.targets) else MarginOracle
@@ -143,7 +142,11 @@ class Margins:
             constants = best_constants(fit, search.C)
             solution = solve_margins(oracle, problems, constants, tol=problem.tol, is_near=is_near)
         solver = (
-            "working set" if problem.is_hard else "dual" if plan.size.dual_rows else problem.smooth_solver
+            "working set"
+            if problem.is_hard
+            else "dual"
+            if MarginSize.of(plan).dual_rows
+            else problem.smooth_solver
         )
         return margin_result(fit, plan, solver, search, solution)
 
@@ -663,7 +666,7 @@ _MAX_LOOKING_AHEAD = 4
 _MAX_DUAL_ROWS = 2**12
 
 
-def margin_size(problem: Problem, size: Size) -> Size:
+def margin_size(problem: Problem, size: Size) -> MarginSize:
     """The size with the numbers that a margin loss adds."""
     n_rows, D, k, entries = size.n_rows, size.n_features, size.n_outputs, size.sparse_entries
     grid, searched = problem.penalty.grid, problem.penalty.search is not None
@@ -673,7 +676,7 @@ def margin_size(problem: Problem, size: Size) -> Size:
     is_dual = has_models and problem.solver == "auto" and not entries and _are_few(n_rows, D)
     has_hessians = is_smooth and not (entries or problem.is_hard or problem.softmax)
     return replace(
-        size,
+        MarginSize(**vars(size)),
         n_folds=1,  # of the Gram, which only preconditions
         gram_stride=gram_stride(n_rows, D),
         n_problems=n_problems,
@@ -696,7 +699,7 @@ def looks_ahead(problem: Problem, n_problems: int) -> bool:
     return problem.smooth_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
 
-def _gram_sizes(size: Size) -> list[Size]:
+def _gram_sizes(size: MarginSize) -> list[MarginSize]:
     """The size as it is, and without the parts that a margin loss can spare: a dual, and Hessians."""
     if size.dual_rows:
         return [size, replace(size, dual_rows=0)]
@@ -704,13 +707,13 @@ def _gram_sizes(size: Size) -> list[Size]:
         # Several problems have none where their sum takes longer than most fits by light sweeps do, or where
         # they are large: the memory is better filled with features then. Neither depends on the workers.
         without = replace(size, n_hessians=0)
-        are_small = 8 * size.n_hessians * hessian_size(size) ** 2 <= _MAX_HESSIAN_BYTES
-        are_short = hessian_sweeps(size) <= _MAX_HESSIAN_SWEEPS
+        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
+        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
         return [size, without] if are_small and are_short else [without]
     return [size]
 
 
-def _margin_peak_bytes(size: Size, threads: int) -> int:
+def _margin_peak_bytes(size: MarginSize, threads: int) -> int:
     """The largest resident set above idle in the passes and models of margin losses.
 
     Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
@@ -720,20 +723,20 @@ def _margin_peak_bytes(size: Size, threads: int) -> int:
         return 0
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
-    passes = margin_peak_bytes(size, size.n_light_columns, threads) + several * 8 * hessian_size(size) ** 2
+    passes = margin_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
     hessians = 0
     if several:
-        gathered = MIN_GATHERED_ROWS * several * hessian_size(size) * size.itemsize
+        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
         alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
         hessians = gram_peak_bytes(alone, several, threads) + threads * gathered
     return kept + max(passes, hessians, model_peak_bytes(size, threads))
 
 
-def _sparse_peak_bytes(size: Size, k: int, threads: int) -> int:
+def _sparse_peak_bytes(size: MarginSize, k: int, threads: int) -> int:
     return max(margin_peak_bytes(size, k, threads), model_peak_bytes(size, threads))
 
 
-def _dual_bytes(size: Size) -> int:
+def _dual_bytes(size: MarginSize) -> int:
     """The bytes of all features as they are made and in float64, and of the Gram of the rows."""
     n = size.dual_rows
     return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2

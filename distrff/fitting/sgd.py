@@ -31,6 +31,7 @@ from distrff.fitting.light import (
     FeaturesOf,
     MarginOracle,
     MarginProblem,
+    MarginSize,
     MarginSolution,
     begun,
     best_constants,
@@ -135,10 +136,12 @@ class StochasticGradients:
             return f"solver='sgd' needs a finite number for C, got C={got!r}; use solver='auto'"
         return unwritten(problem)
 
-    def size(self, fit: FitContext, size: Size) -> Size:
-        return ridge_size(fit.problem, size) if fit.problem.is_ridge else margin_size(fit.problem, size)
+    def size(self, fit: FitContext, size: Size) -> MarginSize:
+        if fit.problem.is_ridge:
+            return MarginSize(**vars(ridge_size(fit.problem, size)))
+        return margin_size(fit.problem, size)
 
-    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+    def cost(self, size: MarginSize, workers: Workers) -> Iterator[Plan]:
         yield sgd_plan(size, workers)
 
     def light_passes(self, plan: Plan) -> LightPasses:
@@ -326,7 +329,7 @@ def epoch_cuts(size: Size) -> Segmentation:
     return size.segmentation()
 
 
-def sgd_plan(size: Size, workers: Workers) -> Plan:
+def sgd_plan(size: MarginSize, workers: Workers) -> Plan:
     s = size
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
@@ -347,7 +350,7 @@ def sgd_plan(size: Size, workers: Workers) -> Plan:
     )
 
 
-def _sgd_peak_bytes(size: Size, threads: int) -> int:
+def _sgd_peak_bytes(size: MarginSize, threads: int) -> int:
     """The largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
 
     The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,

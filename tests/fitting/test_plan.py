@@ -17,6 +17,7 @@ from distrff.features.fitted import product_cost
 from distrff.fitting import cost
 from distrff.fitting.cost import Size, refusal
 from distrff.fitting.gram import gram_peak_bytes
+from distrff.fitting.light import MarginSize
 from distrff.utils.text import human_bytes
 from tests.support import plans
 
@@ -163,7 +164,13 @@ def test_bytes_as_people_read_them(n_bytes, text):
 
 UNITS = {"MB": 10**6, "GB": 10**9}
 LIGHT = replace(
-    SHAPE, n_folds=1, n_alphas=1, n_problems=1, n_light_columns=1, n_light_sweeps=10, gram_stride=30
+    MarginSize(**vars(SHAPE)),
+    n_folds=1,
+    n_alphas=1,
+    n_problems=1,
+    n_light_columns=1,
+    n_light_sweeps=10,
+    gram_stride=30,
 )
 
 
