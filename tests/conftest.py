@@ -39,6 +39,8 @@ _QUIET = {
     "distributed.admin.system-monitor.interval": "1 minute",
     "distributed.admin.system-monitor.disk": False,
     "distributed.admin.system-monitor.gil.enabled": False,
+    # On a loaded machine a killed worker takes longer to start again than a LocalCluster waits for it (15 s).
+    "distributed.deploy.lost-worker-timeout": "10 minutes",
 }
 dask.config.set(_QUIET)
 

@@ -33,8 +33,10 @@ from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds, FoldSums
+from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
     FoldTerms,

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -50,13 +49,6 @@ def partials(request) -> str:
     if request.param == "large":
         request.getfixturevalue("large")
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def patient_cluster() -> Iterator[None]:
-    """On a loaded machine a worker takes longer to start again than a LocalCluster waits for it (15 s)."""
-    with dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}):
-        yield
 
 
 def hold(block, folder, when):
