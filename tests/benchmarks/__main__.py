@@ -20,6 +20,7 @@ from tests.benchmarks import (
     defaults,
     features,
     judging,
+    losses,
     object_store,
     overhead,
     plane,
@@ -27,6 +28,7 @@ from tests.benchmarks import (
 from tests.benchmarks.book.command import main as book
 
 GROUPS = {
+    "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
