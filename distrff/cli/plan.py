@@ -173,8 +173,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
         "# By `distrff plan --as-helm-values`, to be given after the other values files of dask/dask.",
         f"# {s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
         f"{s.n_outputs} output(s){presumed}",
-        f"# {s.n_folds} fold(s), {plan.folds_per_task} a task; "
-        f"{human_bytes(plan.worker_peak_bytes)} a worker above an idle one at most",
+        f"# {plan.folds_in_words}; {human_bytes(plan.worker_peak_bytes)} a worker above an idle one at most",
         "worker:",
         *([f"  replicas: {n_workers}"] if n_workers else []),
         f"  # {plan.n_segments} segment(s) of rows, so that {at_once} worker(s) can have work at once.",

@@ -725,7 +725,7 @@ def light_plan(
     sample_rows = s.n_rows / stride if stride else 0.0
     folds_at_once = min(max_folds, _folds_at_once(s))
     in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
-    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
+    after_it = s.n_outputs if s.n_sums > 1 else max(s.n_outputs, s.n_light_columns)
     max_columns = max(in_search, after_it)
     n_search = _search_sweeps(s, folds_at_once)
     light = s.n_rows * (
@@ -765,7 +765,7 @@ def walk_stride(n_alphas: int) -> int:
 
 def _search_sweeps(size: Size, folds_at_once: int) -> int:
     """The sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
-    if size.n_folds == 1:
+    if size.n_sums == 1:
         return 0
     stride = walk_stride(size.n_alphas)
     n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)

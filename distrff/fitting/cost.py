@@ -335,7 +335,7 @@ class Plan:
         return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
 
     @property
-    def _folds(self) -> str:
+    def folds_in_words(self) -> str:
         one_held_out = self.size.n_folds == 1 and self.size.n_sums > 1
         of_what = "a fold held out of the others" if one_held_out else f"{self.size.n_folds} fold(s)"
         return f"{of_what}, {self.folds_per_task} a task"
@@ -347,7 +347,7 @@ class Plan:
             f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
             f"{s.n_outputs} output(s){presumed}, {s.dtype}",
             f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
-            f"(tiles of {self.tile_rows:,}), {self._folds}",
+            f"(tiles of {self.tile_rows:,}), {self.folds_in_words}",
             f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
             f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
             f"{human_bytes(self.client_peak_bytes)} for the client",
@@ -367,7 +367,7 @@ class Plan:
             "outputs": number_text(s.n_outputs) + (", presumed" if s.outputs_are_presumed else ""),
             "products in": s.dtype,
             "passes over the rows": number_text(self.n_sweeps),
-            "folds": self._folds,
+            "folds": self.folds_in_words,
             "segments": f"{self.n_segments} of {self.segment_rows:,} rows",
             "flops": number_text(self.flops),
             "cosines": number_text(self.cosines),

@@ -44,6 +44,7 @@ from distrff.solvers.ridge import (
     RidgeSolution,
     above_noise,
     default_alphas,
+    no_weight,
     residual_freedom,
 )
 from distrff.solvers.toeplitz import (
@@ -604,13 +605,17 @@ def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
     """Σ coefs_j·parts_j, in their order."""
     added = [part for part, coef in zip(parts, coefs, strict=True) if coef > 0]
     subtracted = [part for part, coef in zip(parts, coefs, strict=True) if coef < 0]
-    return reduce(sub, subtracted, reduce(add, added))
+    first = reduce(add, added) if added else parts[0] - parts[0]  # of no rows
+    return reduce(sub, subtracted, first)
 
 
 def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerms) -> ToeplitzSums:
     """The sums of the rows that the model of a fold is fitted to."""
     used = combined(parts, fold.used)
-    return total - used if fold.is_left_out else used
+    training = total - used if fold.is_left_out else used
+    if not training.weight > 0:
+        raise InputError(no_weight(training.weight))
+    return training
 
 
 def gathered(sums: Sums) -> list[ToeplitzSums]:
@@ -1116,7 +1121,7 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
 
 def toeplitz_products(size: Size) -> int:
     """The products with the Toeplitz matrix that are presumed."""
-    return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
+    return (_SEARCH_PRODUCTS * (size.n_sums > 1) + _SOLVE_PRODUCTS) * size.n_outputs
 
 
 def with_samples(plan: Plan) -> Plan:

@@ -656,7 +656,11 @@ def _rotation(mapped: MappedRows, size: int) -> Rotation:
 
 def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds) -> np.ndarray:
     """The Grams that the folds take, of rotated features or of as many leading ones."""
-    Z = columns.rotated if isinstance(columns, Rotation) else mapped.Z[:, :columns].astype(np.float64)
+    Z = (
+        columns.rotated
+        if isinstance(columns, Rotation)
+        else mapped.Z[:, :columns].astype(np.float64, copy=False)
+    )
     entered = folds.sums(np.arange(len(Z)))
     return row_grams(Z, mapped.Y, mapped.s, [entered.of(number) for number in range(folds.n_sums)])
 

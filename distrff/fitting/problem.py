@@ -233,7 +233,10 @@ class Problem:
     def seeded(self, seed: int) -> Self:
         """The problem as if this had been its seed from the start."""
         # Folds are drawn where parameters are checked, before a checkpoint tells the seed of the start.
-        return replace(self, seed=seed, folds=self.folds.drawn_from(child_seed(seed, "folds")))
+        # Folds that were given as a value stay.
+        own = self.folds == self.folds.drawn_from(child_seed(self.seed, "folds"))
+        folds = self.folds.drawn_from(child_seed(seed, "folds")) if own else self.folds
+        return replace(self, seed=seed, folds=folds)
 
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""

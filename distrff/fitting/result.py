@@ -465,6 +465,8 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     if folds is None:
         return model.decision(X), y, s
     judges, F = folds.judged(model, X, rows)
+    if not len(judges.numbers):  # of the rows at hand no fold holds out any
+        return model.decision(X), y, s
     if judges.rows is None:
         return F, y, s
     return F, y[judges.rows], s[judges.rows] * judges.shares()

@@ -114,7 +114,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_sums * 2 * plan.tile_rows))
     rows_a_task = size.memberships * plan.segment_rows * plan.folds_per_task / size.n_sums
     rounds = -(-plan.n_segments // _n_threads(plan))
-    side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_folds > 1 else 1)
+    side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_sums > 1 else 1)
     sums = rounds * (
         calls_a_task * grid_seconds + rows_a_task / n_rows * max(0.0, row_seconds - grid_seconds)
     )

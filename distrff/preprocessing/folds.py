@@ -102,7 +102,11 @@ class FoldSums:
     @property
     def is_partition(self) -> bool:
         """Whether each row enters one sum, which is its fold."""
-        return bool(self.total.all()) and np.array_equal(self.test, np.eye(self.n_sums))
+        return (
+            bool(self.total.all())
+            and np.array_equal(self.test, np.eye(self.n_sums))
+            and np.array_equal(self.train, self.total - self.test)
+        )
 
 
 class Folds(FoldSums, ABC):
@@ -210,7 +214,7 @@ class HashFolds(Folds):
         return replace(self, seed=seed)
 
     def after(self, n_rows: int) -> HashFolds:
-        return replace(self, first_row=n_rows)
+        return replace(self, first_row=self.first_row + n_rows)
 
 
 @dataclass(frozen=True)

@@ -803,7 +803,9 @@ class Rotation:
 def row_grams(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, sums: list[np.ndarray]) -> np.ndarray:
     """The packed Grams of some rows in memory each, (n_sums, p(p + 1)/2)."""
     T = np.hstack([Z, np.ones((len(Z), 1)), Y]) * np.sqrt(s)[:, None]
-    return np.concatenate([pack((T[rows].T @ T[rows])[None]) for rows in sums])
+    parts = (T[rows] for rows in sums)
+    # One array on both sides, which NumPy takes for half the flops.
+    return np.concatenate([pack((part.T @ part)[None]) for part in parts])
 
 
 # The choice of alpha: the grid, its noise floor, and the alpha of smallest error.

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from sklearn.linear_model import Ridge
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.preprocessing.folds import Folds, Memberships
+from distrff.preprocessing.folds import Folds, HashFolds, Memberships
 
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
@@ -138,8 +139,29 @@ class Partial(Known):
             yield rows[rows % 5 != remainder], rows[rows % 5 == remainder]
 
 
-KINDS = [Buffered(), Forward(), Overlapping(), Partial()]
+@dataclass(frozen=True)
+class Apart(Known):
+    """Runs of rows, each judged by a model that saw neither it nor its neighbours: a sum a fold, as it is."""
+
+    n_folds: int = 5
+
+    @property
+    def train(self) -> np.ndarray:
+        runs = np.arange(self.n_folds)
+        return (abs(runs[:, None] - runs) > 1).astype(np.int8)
+
+    def sums(self, numbers: np.ndarray) -> Memberships:
+        return Memberships(len(numbers), numbers // (N // self.n_folds))
+
+    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        rows, run = np.arange(N), np.arange(N) // (N // self.n_folds)
+        for fold in range(self.n_folds):
+            yield rows[abs(run - fold) > 1], rows[run == fold]
+
+
+KINDS = [Buffered(), Forward(), Overlapping(), Partial(), Apart()]
 any_folds = pytest.mark.parametrize("folds", KINDS, ids=lambda folds: type(folds).__name__)
+EQUISPACED = drf.EquispacedFourierFeatures(drf.Gaussian(0.7), 200)
 
 
 def numbers(rng: np.random.Generator, n_columns: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -303,3 +325,24 @@ def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.r
     model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Overlapping())
     with pytest.raises(InputError, match=r"cv=Overlapping\(n_folds=3\) needs the number of all rows"):
         model.partial_fit(X, Y)
+
+
+def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, tmp_path: Path) -> None:
+    X, Y, _ = numbers(rng)
+    features = drf.FourierFeatures(drf.Gaussian(0.7), 40)
+    model = drf.KernelRidge(features, alphas=ALPHAS, cv=HashFolds(3, 42), random_state=0)
+    quiet, kept = model.fit(X, Y[:, 0]).cv_results_, model.fit(X, Y[:, 0], checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(kept.cv_results_["fold_scores"], quiet["fold_scores"])
+
+
+@pytest.mark.parametrize("features", [drf.FourierFeatures(drf.Gaussian(0.7), 40), EQUISPACED], ids=str)
+def test_a_fold_that_is_fitted_to_no_rows_is_refused(rng: np.random.Generator, features: Any) -> None:
+    X, Y, _ = numbers(rng)
+    with pytest.raises(InputError, match="total weight 0"):
+        drf.KernelRidge(features, cv=Apart(2), scale="none", random_state=0).fit(X, Y[:, 0])
+
+
+def test_rows_of_later_calls_are_counted_from_the_first(rng: np.random.Generator) -> None:
+    """Of folds whose first row is not row 0."""
+    folds, rows = HashFolds(3, 42, first_row=100), np.arange(50)
+    np.testing.assert_array_equal(folds.after(7).sums(rows).numbers, folds.sums(rows + 7).numbers)
