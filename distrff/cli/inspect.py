@@ -253,9 +253,10 @@ def _lines(shown: dict[str, Any], more: dict[str, Any]) -> Iterator[str]:
     for a in more.get("arrays", ()):
         chunks = f"  chunks {a['chunks']}" if "chunks" in a else ""
         yield f"  {a['name']}  {tuple(a['shape'])}  {a['dtype']}{chunks}"
-    kinds = more.get("columns") or more.get("types") or {}
-    yield from (f"  {name}  {kind}" for name, kind in list(kinds.items())[:_MAX_LISTED])
-    yield from _columns_left_out(len(kinds))
+    columns, types = more.get("columns") or {}, more.get("types") or {}
+    listed = [*columns.items(), *list(types.items())[:_MAX_LISTED]]
+    yield from (f"  {name}  {kind}" for name, kind in listed)
+    yield from _columns_left_out(len(types))
 
 
 def _columns_left_out(n_columns: int) -> Iterator[str]:

@@ -497,8 +497,8 @@ class LocalExecution(Workers):
         """Sum all segments."""
         of_pass, sums = uuid.uuid4().hex, pass_.sums
         left = pass_.begin(partial(merge_partials, pass_.reduction, sums), stored_sums(sums))
-        try:
-            with pass_.written_on_failure(self.write_finished):
+        with pass_.written_on_failure(self.write_finished):
+            try:
                 for start in range(0, len(left), self.n_threads):
                     batch = left[start : start + self.n_threads]
                     rows = self._rows_of(pass_, batch, of_pass)
@@ -508,9 +508,9 @@ class LocalExecution(Workers):
                         pass_.merge(i, summed)
                         pass_.done(i)
                     del partials, summed  # or they would be alive beside those of the next round
-        except BaseException:
-            cancel(of_pass)
-            raise
+            except BaseException:
+                cancel(of_pass)  # before the sums are written, which may take long
+                raise
         return pass_.result()
 
     def write_finished(self) -> None:

@@ -63,17 +63,20 @@ _STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
 
 
 def write_part(location: Location, tree: Any, arrays: list[np.ndarray], *, is_lasting: bool = True) -> int:
-    """Write one part, completely or not at all, and return its bytes."""
+    """Write one part, completely or not at all, and return its bytes.
+
+    A part that only this process reads has a header of any size, and no checksum of its arrays.
+    """
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
-    if len(header) > MAX_JSON_BYTES:  # which nobody would read
+    if is_lasting and len(header) > MAX_JSON_BYTES:  # which nobody would read
         raise InputError(
             f"{location} would hold {human_bytes(len(header))} of names and numbers, of so many columns or "
             f"classes; go on without a checkpoint"
         )
     digest = hashlib.sha256(header)
-    for piece in pieces:
+    for piece in pieces if is_lasting else ():
         digest.update(piece)
     first = json.dumps({"checksum": digest.hexdigest(), "header_bytes": len(header)}).encode() + b"\n"
     pieces = [first, header, *pieces]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import dask
 import numpy as np
@@ -56,10 +56,6 @@ from distrff.preprocessing.profile import (
 from distrff.preprocessing.table import FIELDS, RawColumn, TableSteps, complete_rows
 from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
-
-if TYPE_CHECKING:  # see arrays
-    pass
-
 
 BATCH_ROWS = 2**16  # rows of a piece in a conversion
 

@@ -662,9 +662,9 @@ def checked_metric(value: Any) -> MetricFactor | str | None:
 
 @cache
 def _kinds() -> dict[str, type[Kernel]]:
-    """All classes by name. Modules of kernels import this one, so they are loaded here by name."""
-    stationary, polynomial = map(import_module, ("distrff.kernels.stationary", "distrff.kernels.base"))
-    others = (polynomial.Polynomial, Sum, Product, Scaled)
+    """All classes by name. The stationary kernels import this module, so theirs is loaded here by name."""
+    stationary = import_module("distrff.kernels.stationary")
+    others = (Polynomial, Sum, Product, Scaled)
     return dict(stationary.KERNELS) | {kind.__name__.lower(): kind for kind in others}
 
 

@@ -530,8 +530,10 @@ class Conversion:
         done, n_kept = dict(checkpoint.runs.done), int(checkpoint.runs.n_rows.sum())
         unseen: Mapping[str, Unseen] = {}
         sink: Sink | None = None
-        if (is_sparse := checkpoint.runs.is_sparse) is not None:
-            sink = self._sink(group, is_sparse)
+        # The layout follows from the first rows of all, and not from rows of runs: these are CSR for libsvm
+        # and dense for a table, whatever the output is.
+        if done["is_sparse"] is not None:
+            sink = self._sink(group, done["is_sparse"])
         names = dict.fromkeys([*encoder.steps.raw_names, *self.ids])
         pieces: Iterator[Any] = iter(()) if done["is_last"] else source.pieces(list(names), done["mark"])
         with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(checkpoint.write_run):
@@ -539,7 +541,9 @@ class Conversion:
                 unseen = Unseen.total([unseen, new])
                 n_kept += rows["X"].shape[0]
                 if rows["X"].shape[0]:
-                    sink = sink or self._sink(group, _are_sparse(rows["X"]))
+                    if sink is None:
+                        done["is_sparse"] = _are_sparse(rows["X"])
+                        sink = self._sink(group, done["is_sparse"])
                     sink.append(rows)
                 # Counted with the pass, and stored with it: a label that no row has is refused at the end,
                 # not by a pass of its own.
@@ -625,7 +629,7 @@ class Conversion:
 def _are_sparse(X: Any) -> bool:
     # By the first rows, as nothing that was written can become of the other kind.
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-    return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
+    return X.shape[1] > _MIN_SPARSE_COLUMNS and bool(n_filled < _MAX_FILLED * X.shape[0] * X.shape[1])
 
 
 @contextmanager

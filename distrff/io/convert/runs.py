@@ -334,8 +334,11 @@ class Sink:
             self._checkpoint.runs.append(parts, keys, rows)
         else:
             for part in np.flatnonzero(counts).tolist():
-                chosen = {name: values[parts == part] for name, values in rows.items()}
-                self._writers[part].append(rows if counts[part] == len(parts) else chosen)
+                if counts[part] < len(parts):
+                    is_chosen = parts == part
+                    self._writers[part].append({name: values[is_chosen] for name, values in rows.items()})
+                else:
+                    self._writers[part].append(rows)
         self._n_rows = self._n_rows + counts
 
     def finish(self) -> list[int]:
@@ -451,11 +454,6 @@ class Runs:
         self._n_bytes, self._finished = 0, (0, done)  # how many of them are whole, and what is known then
 
     @property
-    def is_sparse(self) -> bool | None:
-        """Whether the stored rows are CSR; None while there are none."""
-        return "value" in self._runs[0].arrays if self._runs else None
-
-    @property
     def n_rows(self) -> np.ndarray:
         """The number of stored rows of each part."""
         counts = [np.reshape(run.tree["n_rows"], (-1, 1 << _CELL_BITS)).sum(axis=1) for run in self._runs]
@@ -489,8 +487,7 @@ class Runs:
         """Take some rows of these parts and keys."""
         cells = (parts << _CELL_BITS) + (keys >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
         self._waiting.append((cells, keys, rows))
-        X = rows["X"]
-        self._n_bytes += X.data.nbytes + (X.indices.nbytes if issparse(X) else 0)
+        self._n_bytes += cells.nbytes + keys.nbytes + sum(map(_n_bytes, rows.values()))
 
     def note(self, done: dict[str, Any]) -> bool:
         """Note what is true once all rows so far are stored; return whether they are enough for a run."""
@@ -516,8 +513,10 @@ class Runs:
             arrays, tree["words"], tree["n_columns"] = _sorted_arrays(joined, order)
             arrays = {"key": np.concatenate(keys)[order], **arrays}
             n_rows = np.bincount(cells, minlength=self._n_cells)
-            if "n_entries" in arrays:
-                n_entries = np.bincount(cells[order], arrays["n_entries"], self._n_cells).astype(np.int64)
+            # Of dense rows too: the output may be CSR, and where it goes on follows from these counts.
+            is_csr = "n_entries" in arrays
+            filled = arrays["n_entries"] if is_csr else np.count_nonzero(arrays["X"], axis=1)
+            n_entries = np.bincount(cells[order], filled, self._n_cells).astype(np.int64)
         tree |= {"names": list(arrays), "n_rows": n_rows.tolist(), "n_entries": n_entries.tolist()}
         place = self._place.within(_name(len(self._runs) + 1))
         described = [[A.dtype.str, A.shape, "C"] for A in arrays.values()]
@@ -568,6 +567,12 @@ def _name(number: int) -> str:
     return f"{number:06d}.part"
 
 
+def _n_bytes(values: Any) -> int:
+    if issparse(values):
+        return int(values.data.nbytes + values.indices.nbytes + values.indptr.nbytes)
+    return int(values.nbytes)
+
+
 # The checkpoint of a conversion.
 
 
@@ -575,7 +580,8 @@ class Checkpoint:
     """The finished part of one conversion; without a location nothing is stored, and nothing is found.
 
     `every` are the seconds between two writes. `done` says where the first pass is: the `mark` of the last
-    piece of the source, how many raw and positive rows there were up to it, and whether it was the last one.
+    piece of the source, how many raw and positive rows there were up to it, whether the output is CSR, and
+    whether the piece was the last one.
     """
 
     def __init__(
@@ -664,7 +670,16 @@ class Checkpoint:
 
     def open(self, group: zarr.Group, room: Path, n_parts: int) -> None:
         """Find the runs; without a checkpoint they go to an empty folder, `room`."""
-        self._group, nothing = group, {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
+        self._group, nothing = (
+            group,
+            {
+                "mark": None,
+                "n_raw": 0,
+                "n_positive": 0,
+                "is_sparse": None,  # until there are rows
+                "is_last": False,
+            },
+        )
         self.runs = Runs(
             self.location or Location(str(room)), n_parts, nothing, is_kept=self.location is not None
         )

@@ -504,7 +504,7 @@ class CsvSource(TextSource):
         at = 0
         try:
             for batch, _ in self._stream(i, list(types), dict.fromkeys(types, pa.string())):
-                if at == start:
+                if at == start and batch.num_rows:  # empty lines may fill a batch
                     break
                 at += batch.num_rows
         except pa.ArrowInvalid:

@@ -120,6 +120,20 @@ def libsvm(folder: Path, rng) -> tuple[list[Path], dict]:
     return [folder / "rows.txt"], {"positive": 1, "test_fraction": 0.3}
 
 
+def few_columns(folder: Path, rng) -> tuple[list[Path], dict]:
+    """Sparse rows that become a dense array."""
+    X = random_array((200, 9), density=0.3, rng=rng, format="csr")
+    dump_svmlight_file(X, rng.integers(0, 2, 200), str(folder / "few.txt"), zero_based=False)
+    return [folder / "few.txt"], {}
+
+
+def many_words(folder: Path, rng) -> tuple[list[Path], dict]:
+    """A table that becomes CSR."""
+    frame = pd.DataFrame({"word": [f"w{i}" for i in rng.permutation(2100)], "y": rng.random(2100)})
+    (folder / "words.csv").write_text(frame.to_csv(index=False))
+    return [folder / "words.csv"], {"target": "y", "one_hot": True, "max_categories": 2100}
+
+
 def npz(folder: Path, rng) -> tuple[list[Path], dict]:
     np.savez(folder / "rows.npz", X=rng.standard_normal((250, 2)), y=rng.integers(0, 5, 250))
     return [folder / "rows.npz"], {}
@@ -173,12 +187,20 @@ def survive(fate: Fate, folders, source, kind: str, n_deaths: int, rng) -> None:
             assert {path.name for path in out.iterdir()} <= {"plain.zarr", "rows.zarr", "ck"}, deaths
 
 
-SOURCES = (csv, wider, libsvm, npz, parquet)
+SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet)
 
 
 @pytest.mark.parametrize(
     ("source", "kind", "n_deaths"),
-    [(csv, "local", 2), (csv, "memory", 4), (wider, "memory", 4), (libsvm, "memory", 2), (npz, "local", 1)],
+    [
+        (csv, "local", 2),
+        (csv, "memory", 4),
+        (wider, "memory", 4),
+        (libsvm, "memory", 2),
+        (npz, "local", 1),
+        (few_columns, "memory", 4),
+        (many_words, "memory", 1),
+    ],
 )
 def test_killed_at_any_moment_it_goes_on_with_the_same_bytes(fate, folders, source, kind, n_deaths, rng):
     survive(fate, folders, source, kind, n_deaths, rng)
