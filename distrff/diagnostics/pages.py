@@ -130,12 +130,15 @@ def _make_room(figure: Any, ax: Any) -> None:
     figure.draw_without_rendering()
     figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
     # Half of the ticks at a time, until one is left.
-    while _are_crowded(figure, ax) and (fewer := len(ax.get_xticks()) // 2):
+    while _are_crowded(figure, ax) and (fewer := len(ticks := ax.get_xticks()) // 2):
         if _has_names(ax.xaxis):
-            ax.set_xticks(ax.get_xticks()[::2], [name.get_text() for name in ax.get_xticklabels()[::2]])
-        else:
-            is_log = ax.get_xscale() == "log"
-            ax.xaxis.get_major_locator().set_params(**{"numticks" if is_log else "nbins": fewer})
+            ax.set_xticks(ticks[::2], [name.get_text() for name in ax.get_xticklabels()[::2]])
+            continue
+        is_log = ax.get_xscale() == "log"
+        ax.xaxis.get_major_locator().set_params(**{"numticks" if is_log else "nbins": fewer})
+        # Within a decade a logarithmic axis has ticks of its own, however few are asked for.
+        if len(ax.get_xticks()) >= len(ticks):
+            ax.set_xticks(ticks[::2])
     for label, most in ((ax.xaxis.label, ax.bbox.width), (ax.yaxis.label, ax.bbox.height)):
         label.set_text(_shortened(label.get_text(), most))
 

@@ -2,10 +2,13 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib import pyplot
+from matplotlib.ticker import LogLocator
 
 from distrff.diagnostics import pages as page_charts
 from distrff.diagnostics.report import FitReport
@@ -310,3 +313,21 @@ def test_nasty_numbers(values, scores):
     known = {"measure": "gap", "sweep": [1, 2, 3, 4], "error": scores, "primal": scores, "dual": scores}
     parts = {"curve": {"learning_curve": curve}, "known": {"history": known, "tol": 1e-3}}
     assert len(list(parse(report(path=path, **parts).to_html()).iter("svg"))) >= 3
+
+
+def test_ticks_that_cannot_be_asked_to_be_fewer_are_left_out() -> None:
+    """Within a decade a logarithmic axis has as many as it sees fit, whose names may lie on each other."""
+
+    class Within(LogLocator):
+        def __call__(self) -> np.ndarray:
+            return np.geomspace(3.79e-8, 5e-8, 13)
+
+    def draw(ax: Any) -> Any:
+        ax.semilogx(np.geomspace(3.79e-8, 5e-8, 9), np.arange(9))
+        ax.xaxis.set_major_locator(Within())
+        ax.xaxis.set_major_formatter("{x:.9e}")
+        return ax
+
+    drawn = []
+    page_charts._chart("a chart", lambda ax: drawn.append(ax) or draw(ax))
+    assert 1 <= len(drawn[0].get_xticks()) < 5
