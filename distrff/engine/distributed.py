@@ -267,9 +267,9 @@ class ClusterExecution(Workers):
 class _Partials:
     """The partials of one pass on their way into its tree; small ones are merged in the client.
 
-    It does so faster than tasks would. These are fetched when a task ends more than two seconds after the
-    last time, or when there is one for each thread: workers keep the rows that came with a task until its
-    result is released.
+    The client merges small ones faster than tasks would. It fetches them when a task ends more than two
+    seconds after the last time, or when there is one for each thread: workers keep the rows that came with a
+    task until its result is released.
     """
 
     def __init__(self, pass_: Pass, pending: Pending, n_at_once: int, *, in_client: bool) -> None:

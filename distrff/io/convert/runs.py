@@ -352,9 +352,8 @@ class Sink:
 
 # Runs: files of rows by the cells of their keys.
 
-_CELL_BITS = (
-    12  # a run's table of cells takes 32 kB; 4,096 ranges of 32 MB are 128 GB, more makes them longer
-)
+# A run's table of cells takes 32 kB; 4,096 ranges of 32 MB are 128 GB, and more rows make them longer.
+_CELL_BITS = 12
 _RUN_BYTES = 32 * 2**20  # of rows that wait in memory
 _RANGE_BYTES = 32 * 2**20  # of rows that are sorted at once
 _N_READERS = 8  # threads, for the latency of object stores
@@ -397,9 +396,8 @@ class _Run:
 
     location: Location
     tree: Mapping[str, Any]
-    arrays: dict[
-        str, tuple[np.dtype, list[int], np.ndarray]
-    ]  # dtype, shape after the rows, where cells begin
+    # The dtype, the shape after the rows, and where each cell begins.
+    arrays: dict[str, tuple[np.dtype, list[int], np.ndarray]]
 
     @classmethod
     def of(cls, location: Location, tree: Mapping[str, Any], described: list[Any], start: int) -> _Run:
