@@ -154,6 +154,7 @@ class Size:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.memberships * self.n_rows / self.gram_stride
+        # p² and not 2·p² flops a row: a symmetric product makes one triangle.
         return rows * (self.map_flops + self.gram_size**2)
 
     @property
@@ -174,6 +175,7 @@ class Size:
     @property
     def map_factor_flops(self) -> float:
         """Flops of the map's triangular factors: once with pivots, and again in each process."""
+        # A triangle of m columns counts m² numbers here and takes m³/3 flops.
         return 2 / 3 * self.triangle_numbers**1.5
 
     @property
@@ -186,6 +188,7 @@ class Size:
     @property
     def light_flops(self) -> float:
         """Flops of one light sweep: its map and its thin products."""
+        # 2·D·k for the values; 4·D·k for sums of slopes, which margin losses keep apart by their sign.
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
@@ -430,6 +433,7 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
 
 def min_memory_limit(plan: Plan) -> float:
     """About the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
+    # It is printed with three digits, and has to be enough when it is given back as printed.
     return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
 
 
@@ -460,6 +464,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
         remedies.append(
             f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"
         )
+    # Even ones, since Fourier features come in pairs of cosine and sine.
     if D := largest(range(2, size.n_features, 2), lambda D: does_fit(replace(size, n_features=D))):
         remedies.append(f"{'n_bins' if size.sparse_entries else 'n_components'}={D}")
     if plan.solver == "gram" and (
@@ -478,6 +483,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
 
 def largest(candidates: range, fits: Callable[[int], bool]) -> int:
     """The largest candidate that fits, by bisection; 0 if none does."""
+    # All candidates below one that fits do too: memory grows with each of these numbers.
     low, top = 0, len(candidates)
     while low < top:
         middle = (low + top) // 2
@@ -600,6 +606,7 @@ def with_kept(
     # Of sparse rows each thread joins the pieces to a segment that is kept.
     longest = max(one.segment_rows for one in cuts)
     joining = float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
+    # What the fit itself takes comes first: features are kept in what it leaves.
     room = _room(plan, share_of_memory) - joining
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if requested is True:
@@ -607,6 +614,7 @@ def with_kept(
     # Without a limit nothing says how much may be filled; fits beside this one would each take as much.
     elif not plan.memory_limit or workers.is_nested:
         return plan
+    # Passes of other cuts have other tiles, and so a cache of their own.
     share, n_workers = room / len(cuts), workers.n_workers
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if requested is True and n_features < size.n_rows:
@@ -618,8 +626,10 @@ def with_kept(
     n_rows = min(
         _rows_within(share - bytes_, one, of_rows, n_workers) for one, bytes_ in zip(cuts, taken, strict=True)
     )
+    # Rows whose features are kept have their numbers kept with them.
     n_rows = min(n_rows, size.n_rows - n_features)
     kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
+    # The first pass of each kind still reads and makes what it keeps.
     again = n_passes - len(cuts)
     return replace(
         plan,
