@@ -1,7 +1,5 @@
 """What every test may use: a fresh seed, clusters, certificates, and the choice of slow tests."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

@@ -180,12 +180,7 @@ def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize(
     ("n_rows", "n_columns", "features"),
-    [
-        (900, 4, fourier()),
-        (40, 4, fourier()),
-        (60, 1, drf.LinearFeatures()),
-        (60, 2, drf.LinearFeatures()),
-    ],
+    [(900, 4, fourier()), (40, 4, fourier()), (60, 1, drf.LinearFeatures()), (60, 2, drf.LinearFeatures())],
     ids=["many rows", "few rows", "one feature", "two features"],
 )
 def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, features, fit_intercept):

@@ -1,7 +1,5 @@
 """Connecting: what `--scheduler` may be and which software runs there; that nothing stays behind."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
