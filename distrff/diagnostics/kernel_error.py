@@ -242,9 +242,11 @@ def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_row
     first = rng.integers(n, size=n_pairs)
     # A shift of at least one row: all pairs of distinct rows have the same chance.
     second = (first + rng.integers(1, n, size=n_pairs)) % n
+    # Disjoint blocks: their errors are nearly independent, as Student's interval takes them.
     chosen = rng.choice(n, size=blocks * rows, replace=False)
     # The bins of rows depend on the rows' dtype, which must not change.
     dtype = np.float32 if dataset.dtype == np.float32 else np.float64
+    # Each row is read once, in ascending order, as stored chunks are.
     wanted, place = np.unique(np.concatenate([first, second, chosen]), return_inverse=True)
     values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=dtype)
     if not np.isfinite(values).all():
@@ -294,6 +296,7 @@ def _measure_blocks(
         X = sample.X[rows]
         K, Z = exact(X, X), z(X)
         products = (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
+        # The spectral norm of a symmetric matrix is its largest |eigenvalue|: no singular values are needed.
         errors.append(np.abs(np.linalg.eigvalsh(products - K)).max())
         # K is positive semidefinite. Rounding makes its least eigenvalues negative, where λ/(λ + alpha) has a
         # pole.

@@ -79,12 +79,7 @@ class _Tile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RidgePass(RowReduction):
-    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
-
-    Products are float64 whatever the `dtype` of the features: they are cheap beside the cosines, and the
-    accuracy of a solution is then that of the features. Tiles are so small that their features stay in a
-    cache.
-    """
+    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,)."""
 
     offset: np.ndarray | None  # (k,), added to the coded targets
     folds: Folds = NO_FOLDS
@@ -98,6 +93,8 @@ class RidgePass(RowReduction):
             coef = ready.basis_coef(coef, np.dtype(np.float64))
         for block in rows.tiles(self.tile_rows):
             n = block.X.shape[0]
+            # In float64 whatever the features are in: thin products are cheap beside the cosines, and the
+            # accuracy of a solution is then that of the features. Tiles are small enough for a cache.
             B = in_float64(self.tile_of(ready, rows, block.start, block.X, of_basis=of_basis))
             s = self.targets.row_weights(block.y, block.sample_weight)
             yield _Tile(
@@ -497,14 +494,12 @@ class _Place:
 def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     """The alpha of least held-out error among those tried, from the largest down (`walk_grid`).
 
-    Where the solutions of all folds would take too much memory, folds are solved in groups; later groups try
-    the alphas that the first group tried.
-
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
     problem, n = fit.problem, fit.problem.folds.n_folds
     passes = RidgePasses(fit, plan, problem.folds)
+    # In groups where the solutions of all folds would take too much memory.
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
     if problem.penalty.grid is None:
         default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
@@ -711,10 +706,8 @@ class FactorPreconditioner:
 
 
 def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
-    """The preconditioner from one pass over a sample of the rows.
-
-    With four to eight rows a feature, conjugate gradients on all rows take 3 to 11 passes (measured).
-    """
+    """The preconditioner from one pass over a sample of the rows."""
+    # With four to eight rows a feature, conjugate gradients on all rows took 3 to 11 passes.
     size = sample_size(plan.size, plan.stride)
     grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
     # That of a sum over fewer rows.
@@ -801,11 +794,8 @@ def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) ->
 
 
 def sample_size(size: Size, stride: int) -> Size:
-    """The size of a sample's Gram.
-
-    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
-    small.
-    """
+    """The size of a sample's Gram."""
+    # In float64: the rows are few, and float32 rounding would cost light sweeps where alpha is small.
     return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
 
 

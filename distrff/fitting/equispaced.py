@@ -98,13 +98,10 @@ class FoldCuts:
 
     @classmethod
     def of(cls, n_rows: int, n_sums: int, call_rows: int) -> FoldCuts:
-        """Cuts with `call_rows` to twice as many rows a sum and run.
-
-        For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
-        of two, so that as many workers end together, and depends on neither their number nor their speed;
-        where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
-        values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
-        """
+        """Cuts with `call_rows` to twice as many rows a sum and run; for fewer rows two runs, or one."""
+        # A power of two, so that as many workers end together, which depends on neither their number nor
+        # their speed; where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows,
+        # 1.8 million values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         full = n_rows / (n_sums * call_rows)
         return cls(n_rows, n_sums, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
 
@@ -229,9 +226,11 @@ _SIGNS_EPS = 1e-6
 class SignReduction(Reduction):
     """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples: groups of them, a dictionary of arrays.
 
-    ε = ±1 are the bits of a hash of the row number: unlike normal numbers they cost nothing, and their
-    covariance, on which alone that of the samples depends, is the same.
+    ε = ±1 are the bits of a hash of the row number.
     """
+
+    # Unlike normal numbers they cost nothing, and they have the same covariance, on which alone the
+    # covariance of the samples depends.
 
     lattice: Lattice
     targets: Targets
@@ -293,11 +292,9 @@ def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
 
 
 def bytes_a_row(d: int, n_outputs: int) -> tuple[int, int]:
-    """The bytes of a row that waits, and more of one that is summed.
-
-    The latter are its copy while parts are joined, its phases, weighted targets, strengths and sorted place.
-    """
+    """The bytes of a row that waits, and more of one that is summed."""
     waiting = 8 * (d + n_outputs + 1)
+    # Its copy while parts are joined, its phases, weighted targets, strengths and sorted place.
     return waiting, waiting + 8 * (d + n_outputs) + 16 * math.ceil((n_outputs + 1) / 2) + 8
 
 
@@ -528,11 +525,9 @@ class Sums:
         return replace(self, parts=[], total=self.run.settle(self.total))
 
     def fold_models(self, alpha: np.ndarray) -> FoldModels | None:
-        """The models that left out one fold each, after another pass; None where there were no folds.
-
-        The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
-        as the final one each, which a fit that nobody judges need not wait for.
-        """
+        """The models that left out one fold each, after another pass; None where there were no folds."""
+        # The sums of the folds are not kept: a pass makes them in seconds, and their models take as long as
+        # the final one each, which a fit that nobody judges need not wait for.
         if self.fit is None or self.plan is None or not self.fit.problem.folds.n_folds:
             return None
         problem = self.fit.problem

@@ -432,7 +432,7 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
 
 
 def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
-    """K(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
+    """k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
     if np.isfinite(specification.at_zero):
         return specification.at_zero
     sample = statistics.sample()

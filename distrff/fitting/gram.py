@@ -162,27 +162,27 @@ class _Tile:
 
 
 def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
-    """M float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
+    """m float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
 
-    Those of float64 products are square, (m, p, p), since BLAS adds to them itself; what is above their
-    diagonals is undefined. Others are packed from the start, (m, p(p + 1)/2). Squares that are packed in the
-    end touch three times as much fresh memory, .25 GB for five folds of 2050 columns: a gigabyte takes .13 s,
-    and 2.3 s where the machine has not given it out before. It was 1 to 3 % of a sweep over 62,500 rows.
+    Sums of float64 products are square, (m, p, p), with lower triangles alone; others are packed triangles,
+    (m, p(p + 1)/2).
     """
+    # BLAS adds float64 products to a square itself. Others are packed from the start: squares that are packed
+    # in the end touch three times as much fresh memory, .25 GB for five folds of 2050 columns. A gigabyte of
+    # it takes .13 s, and 2.3 s where the machine has not given it out before: 1 to 3 % of a sweep over 62,500
+    # rows.
     return np.zeros((m, p, p) if dtype == np.float64 else (m, packed_length(p)))
 
 
 def add_squares(A: np.ndarray, t: np.ndarray) -> None:
-    """Add tᵀt to one of `empty_sums`.
-
-    Products of float64 rows go straight into A. NumPy's own takes fresh memory, fills its other triangle, and
-    is then added: 3 % more for tiles of 4096 × 2050, 10 % of 2048 × 2050. Those of float32 are added in
-    float64, and have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a hundredth
-    at most, and it would stay in memory while the next chunk is decoded.
-    """
+    """Add tᵀt to one of `empty_sums`."""
     if A.ndim == 2:
+        # NumPy's product takes fresh memory, fills its other triangle, and is then added: 3 % more for tiles
+        # of 4096 × 2050, 10 % for 2048 × 2050.
         add_square(A, t)
     else:
+        # float32 products have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a
+        # hundredth at most, and it would stay in memory while the next chunk is decoded.
         add_lower_triangle(A, t.T @ t)
 
 
@@ -196,7 +196,6 @@ class CurvatureGramReduction(GramReduction):
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
 
     A row costs 2dD + 2Dm flops and D cosines, and p² flops more for each problem in which its loss is curved.
-    Features are made for `light_rows` rows at a time, few enough to stay in a cache, once for all problems.
     Rows with a curved loss are gathered for products of `tile_rows`.
     """
 
@@ -218,6 +217,7 @@ class CurvatureGramReduction(GramReduction):
         # Rows are gathered within a segment, never across two: which of them share a product then follows
         # from row numbers alone, and the sums keep their bits on any workers.
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
+        # Features are made once for all problems, of few enough rows at a time to stay in a cache.
         for block in rows.tiles(self.folds.n_sums * self.light_rows):
             for _, X, y, s in self.by_sum(block, block.X.shape[0]):
                 scaled = self.scaled(X)
@@ -446,11 +446,9 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
 def _with_solutions(
     grams: Grams, search: AlphaSearch, held_out: range
 ) -> tuple[AlphaSearch, RidgeSolution, list[tuple[np.ndarray, np.ndarray]]]:
-    """The choice, the model of all rows, and the coefficients and intercepts without each fold.
-
-    An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive definite,
-    but not every one that is solved here. Then the best of the larger alphas is taken.
-    """
+    """The choice, the model of all rows, and the coefficients and intercepts without each fold."""
+    # An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive
+    # definite, but not every one that is solved here. Then the best of the larger alphas is taken.
     while True:
         try:
             # It ends: each round takes a larger alpha of the grid, or raises where none is left.
@@ -539,10 +537,8 @@ class Grams:
         return self.run.map(fold_errors, tasks, costs=[float(min(one.size, most)) ** 3 for one in calls])
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
-        """Whether the models of all folds and alphas are worth the memory that they take here.
-
-        They save a factor for each fold.
-        """
+        """Whether the models of all folds and alphas are worth the memory that they take here."""
+        # They save a factor for each fold.
         D = self.system.sizes[-1] if self.rows is None else self.system.n_rows
         return 8 * n_folds * n_alphas * D * self.system.n_targets <= MAX_PATH_BYTES
 
@@ -654,10 +650,8 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
 
 
 def _has_few_rows(plan: Plan) -> bool:
-    """Whether rows are no more than features, and all folds of a Gram would be summed together.
-
-    The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
-    """
+    """Whether rows are no more than features, and all folds of a Gram would be summed together."""
+    # The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
     size = plan.size
     # With two sums the plan counts so few Grams that, measured, rows and rotation came too near to them.
     are_few = size.n_rows <= size.n_features and size.n_sums > 2
@@ -683,7 +677,7 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
 
 
 def _rotation(mapped: MappedRows, size: int) -> Rotation:
-    """That of the leading `size` features."""
+    """The rotation of the leading `size` features."""
     return Rotation.of(mapped.Z[:, :size])
 
 
@@ -723,11 +717,7 @@ def system_of(fit: PreparedFit) -> GramProblem:
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
-
-    Where the sample's weight is not between half and twice its share of the whole, as when few rows have any
-    weight, all rows are summed instead.
-    """
+    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all; else of all."""
     stride, run = plan.size.gram_stride, fit.run
     if stride > 1:
         # Of the `stride` hashed sums the first alone: rows of the others are read, but neither mapped nor
@@ -736,6 +726,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         total = run.submit(total_gram, parts, np.ones(1), system)
         # One number comes to the client; the Gram stays where it was summed.
         weight = run.compute(weight_of, total, system.n_targets)
+        # Where few rows have any weight, the sample may have almost none of it, or almost all.
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
             whole = run.submit(scaled, total, fit.weight / weight)
             return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)
@@ -793,10 +784,8 @@ def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
 
 
 def _stands_for_rows(grams: Grams) -> bool:
-    """Whether the first fold has between half and twice its share of the weight of all rows.
-
-    With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
-    """
+    """Whether the first fold has between half and twice its share of the weight of all rows."""
+    # With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     weight = grams.run.compute(fold_weight, grams.parts, grams.terms(0), grams.system)
     return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
@@ -1016,10 +1005,8 @@ _MAX_FACTORS = 3
 
 
 def factor_levels(alpha: np.ndarray) -> np.ndarray:
-    """The penalties that get a factor: each one, or three over their range where they are more.
-
-    Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
-    """
+    """The penalties that get a factor: each one, or three over their range where they are more."""
+    # Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
     different = np.unique(alpha)
     if len(different) <= _MAX_FACTORS:
         return different
@@ -1027,7 +1014,7 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
 
 
 def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int = 0) -> Plan:
-    """The plan of a sweep for the Grams; `other_peak` is that of what else the solver does."""
+    """The plan of a sweep for the Grams; `other_peak` is the peak of all else that the solver does."""
     s, n_turns = size, size.n_sums // folds_per_task
     return planned(
         "gram",
@@ -1045,23 +1032,18 @@ def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int
 
 
 def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
-    """The largest resident set of a worker above idle, in bytes.
-
-    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
-    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
-    partials, see `Size.n_partials` and `ready_bytes`. The process keeps the map's arrays, in float64 and in
-    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
-    four matrices of its size a thread.
-    """
+    """The largest resident set of a worker above idle, in bytes."""
     s, cuts = size, size.segmentation()
     # A packed triangle has half of the 8·p² bytes.
     partial = 4 * folds_per_task * s.gram_size**2
+    # A thread's sums are square of float64 products, and the packed partial itself of float32 ones.
     sums = partial if s.itemsize < 8 else 2 * partial
     n_partials = s.n_partials(cuts.n_segments, threads)
     # A sample is one of `stride` hashed sums, so its tiles are picked as those of folds are, with the room of
     # `_Tile` for more than T rows.
     n_parts = max(s.n_sums, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
+    # A tile and its product.
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
     # Rows of a super-tile, and those of one sum that are picked from it.
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
@@ -1074,6 +1056,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     sweep = busy + n_partials * partial + ready_bytes(threads, partial) + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
+    # The packed Grams of all folds, their sum, and four matrices of its size a thread.
     solve = 8 * s.gram_size**2 * (s.n_sums / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
 

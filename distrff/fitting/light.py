@@ -771,7 +771,7 @@ class MarginOracle:
         return x[:, None]
 
     def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
-        """G ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
+        """g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Problems of similar curvature share a factor, freed when its last problem needs another. Of three
         factors the nearest is used.
@@ -889,13 +889,11 @@ class MarginOracle:
         return found
 
     def _few_curved(self) -> int:
-        """The curved rows whose products take no longer than four light sweeps.
-
-        Of several problems these are sweeps of kept features, less what making the features again takes.
-        """
+        """The curved rows whose products take no longer than four light sweeps."""
         size = MarginSize.of(self._plan)
         if size.n_hessians == 1:
             return int(_LIGHT_SWEEPS * size.light_flops / size.hessian_size**2)
+        # Of several problems: sweeps of kept features, less what making the features again takes.
         left = _LIGHT_SWEEPS * size.kept_sweep_flops - size.n_rows * size.basis_flops
         return max(0, int(left / size.n_hessians / size.hessian_size**2))
 
@@ -997,10 +995,8 @@ class DualAscent:
         return points
 
     def _start(self, problem: MarginProblem) -> np.ndarray:
-        """Multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
-
-        For the fit to all rows they are the mean of the folds that have the row.
-        """
+        """Multipliers to go on from: of the last C, or for the fit to all rows the mean of the folds."""
+        # In proportion to C, so that rows at their bounds stay there.
         key = problem.output, problem.held_out
         if key in self._reached:
             C, alpha = self._reached[key]
@@ -1050,11 +1046,9 @@ class MarginSize(Size):
 
     @property
     def kept_sweep_flops(self) -> float:
-        """Flops of a square product that take about as long as a light sweep of one problem an output.
-
-        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
-        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
-        """
+        """Flops of a square product that take about as long as a light sweep of one problem an output."""
+        # Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024
+        # and seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
         return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
 
     @property
@@ -1097,19 +1091,16 @@ def _kept_row_bytes(size: Size) -> int:
 
 
 def model_peak_bytes(size: MarginSize, threads: int) -> int:
-    """The largest resident set above idle in solving models, one a thread.
-
-    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
-    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
-    step's matrices.
-    """
+    """The largest resident set above idle in solving models, one a thread; others wait with their rows."""
     s = size
     n_rows = min(s.model_rows, s.n_rows)
     if not n_rows:
         return 0
     if s.sparse_entries:
+        # As they are made, signed, squared, and while their formats change.
         features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
     else:
+        # As they are made, signed, and of the rows in a Newton step, beside the step's matrices.
         features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
     tasks = min(threads, s.n_problems)
     rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
@@ -1131,21 +1122,16 @@ def can_model(n_features: int, sparse_entries: int) -> bool:
 
 
 def rows_a_label(n_features: int, sparse_entries: int) -> int:
-    """How many rows of each label a sweep keeps for a model.
-
-    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
-    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
-    to 16,384.
-    """
+    """How many rows of each label a sweep keeps for a model."""
     if sparse_entries:
+        # They may be more than the rows: as many rows as have two million entries.
         return max(_MIN_LABEL_ROWS, min(_MAX_LABEL_ROWS, _LABEL_ENTRIES // sparse_entries))
+    # As many rows as features can be between their bounds at an optimum.
     return max(_MIN_LABEL_ROWS, n_features)
 
 
 def max_model_rows(n_features: int, sparse_entries: int) -> int:
-    """How many rows a model may grow to.
-
-    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
-    rest many rows may be on either side of the hinge, whatever the number of features.
-    """
+    """How many rows a model may grow to."""
+    # For a rare class against the rest many rows may be on either side of the hinge, whatever the number of
+    # features: hence a least number.
     return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))

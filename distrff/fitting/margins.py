@@ -722,13 +722,10 @@ def _gram_sizes(size: MarginSize) -> list[MarginSize]:
 
 
 def _margin_peak_bytes(size: MarginSize, threads: int) -> int:
-    """The largest resident set above idle in the passes and models of margin losses.
-
-    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
-    Hessian.
-    """
+    """The largest resident set above idle in the passes and models of margin losses."""
     if not size.n_problems:
         return 0
+    # The Gram and three factors to precondition with; below, the factor of each Hessian.
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
     passes = margin_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
@@ -857,8 +854,9 @@ class _Model:
     def is_on_course(self, distance: float, n_rounds: int) -> bool:
         """Whether the bound will be near the objective after that many rounds like the last.
 
-        `distance` is the gap between the two, relative to the objective. The first round predicts nothing.
+        `distance` is the gap between the two, relative to the objective.
         """
+        # The first round predicts nothing.
         share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
         self.distance = distance
         return distance * min(1.0, share) ** n_rounds <= _NEAR
@@ -881,11 +879,9 @@ class _Model:
         return max(0.0, slope - highest) + min(0.0, slope - lowest)
 
     def without_violations(self, label: float) -> np.ndarray:
-        """The reference point with an intercept at which no row of the label is violating.
-
-        All rows of the label move alike: those that violated most are then the nearest to the hinge.
-        """
+        """The reference point with an intercept at which no row of the label is violating."""
         x = self.reference.copy()
+        # All rows of the label move alike: the worst of them are then the nearest to the hinge.
         x[-1] += _FAR * max(1.0, abs(x[-1])) * label
         return x
 
