@@ -277,6 +277,7 @@ def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndar
         part = slice(start, start + _EXACT_SIDE)
         X, Y = sample.X[sample.first[part]], sample.X[sample.second[part]]
         ZX, ZY = z(X), z(Y)
+        # k(2δ) is in the variance of a pair, and k(x, x) in that of landmarks; 2x − 2x' = 2δ.
         k, k_doubled, of_X, of_Y = (
             np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
         )

@@ -152,6 +152,7 @@ class FitReport(StrictMapping):
             share = sum(r["explained_variance_ratio"])
             return f"{r['n_outputs']} components with {share:.1%} of the variance"
         if "C" in r:
+            # Softmax has no gap: it is judged by its gradient.
             name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
             error = "not known" if r[name] is None else f"{r[name]:.2g}"
             C = r["C"] if isinstance(r["C"], str) else f"{r['C']:g}"

@@ -237,6 +237,7 @@ class KernelEstimator(BaseEstimator):
         result = solver.solve(fit, plan)
         observer.passes(fit.run.sweeps)
         observer.close()  # before warnings
+        # Also the memory of what the solver did after its last pass, such as a factorisation.
         fit.run.measure_peaks()
         if result.features is not None:
             features: Any = fit.features
@@ -447,6 +448,8 @@ class KernelEstimator(BaseEstimator):
         if is_raw(self.model_.steps, X):
             return rows_to_predict(self.model_, X)
         is_lazy = dask.is_dask_collection(X)
+        # Rows in blocks are not brought to memory for scikit-learn's checks; their columns are checked by
+        # name.
         if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
@@ -456,6 +459,7 @@ class KernelEstimator(BaseEstimator):
         # scikit-learn's own checks, for their messages and names of columns, which `check_estimator` asks
         # for.
         sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+        # A model whose fit dropped rows without some value answers these with NaN.
         finite = not self.model_.skips_missing or "allow-nan"
         return validate_data(
             self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
@@ -581,6 +585,7 @@ class KernelEstimator(BaseEstimator):
         elif y is not None or sample_weight is not None:
             raise InputError("y and sample_weight go with data; give the rows, too")
         elif self._fit_rows is not None:
+            # They are read again, from where they are stored.
             dataset = self._fit_rows
         elif self.has_grown:
             raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")

@@ -109,6 +109,7 @@ class EarlyStopping:
         return self._n_worse >= self.patience
 
     def _score(self, model: Model) -> float:
+        # At the first score, as the columns of a fit are not known when it begins.
         if self._rows.n_columns != model.n_columns:
             raise InputError(
                 f"EarlyStopping has held-out rows of {self._rows.n_columns} columns, but the fit has "

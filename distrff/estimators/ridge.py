@@ -165,6 +165,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             return
         assert result.features is not None
         sums = replace(self._growth.sums, specification=result.features.specification_)
+        # Kept only where it could be solved: a call with a wrong alpha leaves that of the last model.
         self._growth = replace(self._growth, problem=problem)
         self.features_ = result.features
         self._store(result, self._model_of_sums(sums, result), problem.seed, None)
@@ -241,6 +242,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
             # The sums were pickled, what their solution made of them was not.
+            # The alpha that was found, and no search: the model must stay the one that was pickled.
             chosen = replace(self._growth.problem, penalty=Penalty(np.atleast_1d(self.alpha_)))
             again = self._growth.solved(chosen)
             assert again.grams is not None

@@ -129,6 +129,7 @@ class QuantileSketch:
         It is the largest number of that bucket: of whole weights, the rank-th smallest number or up to 2⁻¹⁰
         of its magnitude more, never less. Infinite where the rank exceeds the weight.
         """
+        # Whole weights add up exactly below 2⁵³, so that a whole rank is met exactly.
         sums = np.cumsum(self.weights)
         found = int(np.searchsorted(sums, rank))
         # The upper edge: a radius may be too large, and never too small, or coverage would not be guaranteed.

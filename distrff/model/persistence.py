@@ -81,6 +81,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
     intervals = metadata.get("intervals")  # likewise
     known |= set() if intervals is None else {*INTERVAL_ARRAYS}
+    # An array that nothing reads is a sign of a newer format, or of a forged file.
     refuse_others(arrays, known, prefixes=("map_", "posterior_"))
     if Trait.NO_ARRAYS not in specification.traits and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
