@@ -30,6 +30,7 @@ class ColumnError(InputError):
     """
 
     def __init__(self, message: str, column: int, name: str | None = None) -> None:
+        # All three as `args`, from which an exception of a worker is made again in the client.
         super().__init__(message, column, name)
 
     def __str__(self) -> str:
@@ -99,6 +100,8 @@ class FitStopped(KeyboardInterrupt):
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line outside of distrff that led to this call."""
+    # By frames, not a fixed number: the same warning comes through estimators, functions and the command
+    # line.
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "distrff":
         level, frame = level + 1, frame.f_back
@@ -114,6 +117,7 @@ def access_remedy(error: BaseException) -> str:
     """The remedy for a store whose package or credentials are missing, else ""."""
     if isinstance(error, ImportError):
         return "; install this package, here and on every worker"
+    # By name, as each store's package has a class of its own, which need not be installed.
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
         return ""
     return (

@@ -134,6 +134,7 @@ def _averaged(values: np.ndarray, multioutput: Any, spread: np.ndarray | None = 
     elif multioutput == "raw_values":
         return values
     elif multioutput == "variance_weighted" and spread is not None:
+        # As scikit-learn: targets that are all constant count alike.
         weights = spread if spread.any() else None
     elif multioutput != "uniform_average":
         known = "'uniform_average', 'raw_values'" + ("" if spread is None else ", 'variance_weighted'")
@@ -263,6 +264,7 @@ def log_loss(
     """
     rows = _rows(y_true, y_proba, sample_weight, "y_proba", labels=("y_true",))
     known = np.ravel(labels) if labels is not None else _summed(_unique, rows[:1], _merged_labels)
+    # One column is of the second of two labels.
     known = _known(known, max(2, _width(rows[1])), "y_proba")
     loss, weight, n_off = _summed(partial(_block_loss, labels=known), rows, sum)
     if not weight > 0:
@@ -287,6 +289,7 @@ def _block_loss(y: np.ndarray, P: np.ndarray, s: np.ndarray, *, labels: np.ndarr
     eps = np.finfo(P.dtype).eps
     # The ε of the dtype of P, as scikit-learn has it: a float32 probability of 1 is known to 1e-7 alone.
     losses = -np.log(np.clip(P[_one_hot(y, labels)], eps, 1 - eps), dtype=np.float64)
+    # One array of three sums, which blocks add as they are.
     return np.array([s @ losses, s.sum(), np.sum(np.abs(P.sum(axis=1) - 1) > np.sqrt(eps))])
 
 
@@ -347,6 +350,7 @@ def roc_auc_score(
 def _block_area(y: np.ndarray, S: np.ndarray, s: np.ndarray, *, labels: Any, average: Any) -> Any:
     S = _numbers("y_score", S)
     Y = _one_hot(y, _known(y if labels is None else np.ravel(labels), max(2, S.shape[1]), "y_score"))
+    # scikit-learn warns and returns NaN where a curve has one kind of rows.
     if not Y[s > 0].any(axis=0).all():
         raise InputError("y_true has a label without rows of positive weight: there is no ROC curve then")
     if S.shape[1] == 1:

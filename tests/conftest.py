@@ -1,7 +1,5 @@
 """What every test may use: a fresh seed, clusters, certificates, and the choice of slow tests."""
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets
@@ -158,15 +156,11 @@ class DaskProcesses:
         self._running.append(subprocess.Popen([sys.executable, script, *words], **how))
 
     def end(self) -> None:
-        """End all of them one after the other, workers first, which else wait for their scheduler."""
+        """Kill all of them: a scheduler that is asked to end waits for its clients."""
         while self._running:
             process = self._running.pop()
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+            process.kill()
+            process.wait(10)
 
 
 @pytest.fixture

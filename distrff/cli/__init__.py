@@ -55,6 +55,7 @@ _COMMANDS = tuple(name for names in _PURPOSES.values() for name in names)
 
 
 _MODULES = {
+    # Commands whose module has another name than their own.
     "fit": "build",
     "convert": "data",
     **dict.fromkeys(("bench", "kernel_error"), "plan"),
@@ -151,7 +152,9 @@ def failures_reported(ctx: click.Context) -> Iterator[None]:
         message = error.format_message()  # click's own, which quotes what was given
         if public_text(message) == message:
             raise
+        # What was given may be a URL with a password.
         raise click.UsageError(public_text(message), ctx) from None
+    # Before OSError and all others: these are ends that a command chose.
     except (click.exceptions.Exit, click.Abort):
         raise
     except KeyboardInterrupt:
@@ -217,6 +220,7 @@ def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
             shown.add(line)
             click.echo("warning: " + line, err=True)
 
+    # Restored at the end: tests, and `dask distrff`, call commands in a process that goes on.
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -250,6 +254,7 @@ def spelt_as_options(text: str) -> str:
     """
     options = _options()
     any_name = "|".join(options)
+    # A name with an underscore is no English word: bare in a message it is the parameter.
     long = "|".join(name for name in options if "_" in name)
 
     def spelt(found: re.Match[str]) -> str:

@@ -61,6 +61,7 @@ _NO_OPTIONS = ("features", "fit_intercept", "warm_start", "callbacks", "maps")
 @cache
 def options_of(name: str) -> dict[str, str]:
     """The options of a class, and the parameters that they stand for."""
+    # From the signatures, so that what a class lacks is refused without a table to be kept beside it.
     found = {_RENAMED.get((name, p), p): p for p in parameters_of(name) if p not in _NO_OPTIONS}
     if name in MODELS.values():
         return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept"}
@@ -190,6 +191,7 @@ def checked_estimator(ctx: click.Context) -> Any:
     if "fit_intercept" in values:
         values["fit_intercept"] = not values["fit_intercept"]
     estimator = getattr(drf, name)(_features(ctx), **values)
+    # Constructors store alone, as scikit-learn's do: values are checked here, before a row is read.
     estimator.check_parameters()
     return estimator
 
@@ -228,6 +230,7 @@ def _refuse_unused(ctx: click.Context) -> None:
     o, found = ctx.params, given(ctx)
     is_margin = o["model"] in ("svc", "likelihood")
     penalty = o["C"] if is_margin else o["alpha"]
+    # Ridge chooses alpha unless one is given; C is 1 unless "cv" is.
     may_search = penalty in ("cv", "gcv") or (penalty is None and not is_margin)
     for grid, name in _GRIDS.items():
         if grid in found and not may_search:
@@ -404,12 +407,15 @@ def fit(
     estimator, dataset = estimator_and_data(ctx, data)
     if kept is not None:
         ctx.meta[LAST_WORK] = "what is finished is saved first"
+    # Only now: workers take seconds to start, and everything that could be refused has been.
     with workers_of(options), progress_lines(ctx):
         estimator.fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
         )
         if kept is not None:
             with suppress(InputError, OSError):  # the fit has already warned; the model is usable
+                # Before the model is written: if this process is killed in between, the next one knows whose
+                # model lies there.
                 note_model(kept, place, _digest_of(estimator.model_))
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
@@ -419,6 +425,7 @@ def fit(
             judge_fit(estimator)
     if kept is not None:
         try:
+            # Last, once the model is safe.
             remove_checkpoint(kept)
         except (InputError, OSError) as error:
             warn(f"the checkpoint could not be removed ({error}); delete it", CheckpointWarning)
@@ -435,6 +442,7 @@ def fit(
             raise
         values["report"] = page
         lines.append(f"  report page {page}")
+    # A callback's wish to stop is no failure, and a missing certificate is told by the report.
     is_well = report["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED")
     return Result(values, lines, 0 if is_well else NOT_CONVERGED)
 

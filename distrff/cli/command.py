@@ -38,6 +38,7 @@ class Parameter(NamedTuple):
 @cache
 def parameters_of(name: str) -> dict[str, Parameter]:
     """Parameters of a public function or constructor."""
+    # The package's table of lazy names says which file defines each.
     module = _module(drf._MODULES[name])
     node = module.definitions[name]
     if isinstance(node, ast.ClassDef):
@@ -76,10 +77,12 @@ def _module(name: str) -> _Module:
 def _of_class(module: _Module, node: ast.ClassDef) -> dict[str, Parameter]:
     """Parameters of a constructor: its own `__init__`, or the fields of dataclasses, those of bases first."""
     found: dict[str, Parameter] = {}
+    # In the order in which dataclasses collect fields: later bases first, so that the first one wins.
     for base in reversed([one.id for one in node.bases if isinstance(one, ast.Name)]):
         if base in module.definitions:
             found |= _of_class(module, module.definitions[base])
         elif base in module.imported:
+            # Only bases of this package can be followed; those of scikit-learn have no fields.
             other = _module(module.imported[base])
             found |= _of_class(other, other.definitions[base])
     own = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
@@ -95,6 +98,7 @@ def _of_class(module: _Module, node: ast.ClassDef) -> dict[str, Parameter]:
 def _of_function(module: _Module, node: ast.FunctionDef, skipped: int) -> dict[str, Parameter]:
     named = [*node.args.args[skipped:], *node.args.kwonlyargs]
     given = [*node.args.defaults, *node.args.kw_defaults]
+    # Defaults are those of the last arguments.
     defaults = [*[None] * (len(named) - len(given)), *given]
     found = zip(named, defaults, strict=True)
     return {argument.arg: Parameter(_literal(module, default), "", "") for argument, default in found}
@@ -102,6 +106,7 @@ def _of_function(module: _Module, node: ast.FunctionDef, skipped: int) -> dict[s
 
 def _literal(module: _Module, default: ast.expr | None) -> Any:
     """Value of a default: a literal, or a constant of the module; None where there is none."""
+    # A default such as MAX_ROWS is a constant of the same module.
     if isinstance(default, ast.Name):
         default = module.constants[default.id]
     return None if default is None else ast.literal_eval(default)
@@ -134,6 +139,7 @@ class Value(click.ParamType):
     name = "value"
 
     def __init__(self, kind: str = "") -> None:
+        # By the words of a docstring: annotations are often Any.
         self._number = float if "float" in kind else int if "int" in kind else str
         self._takes_truth = "True" in kind
         self._takes_several = bool(re.search(r"array|sequence|tuple", kind))
@@ -176,6 +182,7 @@ class OfColumns(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
+        # The last sign: names of columns may hold others.
         pairs = [part.strip().rpartition("=")[::2] for part in value.split(",")]
         if not all(name and text for name, text in pairs):
             self.fail(f"{value!r} is not {self.form}", param, ctx)
@@ -237,7 +244,9 @@ def together(*options: Callable[[F], F], section: str | None = None) -> Callable
     """The options as one decorator, first in `--help` the first here; `section` is their heading there."""
 
     def decorated(function: F) -> F:
+        # Decorators of a whole group may hold some whose own heading stands already: those keep it.
         n_before = len(getattr(function, "__click_params__", ()))
+        # Decorators apply from the last to the first.
         function = reduce(lambda done, option: option(done), reversed(options), function)
         for param in function.__click_params__[n_before:]:  # type: ignore[attr-defined]
             if section is not None and not hasattr(param, "section"):
@@ -412,6 +421,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Call the function, and print its result: as one strict JSON object, or as lines."""
+        # Popped: functions of commands do not take it.
         ctx.meta[AS_JSON] = ctx.params.pop(AS_JSON)
         result = super().invoke(ctx)
         if result is None:
@@ -429,6 +439,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take `--header none`, as in pandas, for `--no-header`: click has no flags that may have a value."""
+        # NUL is the one character that no argument holds.
         line = re.sub(r"(?<![^\0])--header[\0=]none(?![^\0])", "--no-header", "\0".join(args))
         return super().parse_args(ctx, line.split("\0") if args else args)
 
@@ -477,6 +488,7 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
             near = get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise click.BadParameter(f"{path} has {key!r}, which no command takes{hint}", ctx, param)
+    # As defaults: click checks them as its own, and the command line wins.
     ctx.default_map = {**(ctx.default_map or {}), **values}
 
 
@@ -505,6 +517,7 @@ def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: c
         if not isinstance(value, bool):
             raise click.BadParameter(f"{key} must be true or false, got {value!r}", ctx, param)
         return value
+    # A table of TOML is a JSON object for a kernel, and pairs of columns or of storage options for others.
     if isinstance(value, dict) and not isinstance(param.type, WordOrJson):
         if not isinstance(param.type, OfColumns | StorageOption):
             raise click.BadParameter(f"{key} is a table of values; give one value", ctx, param)
@@ -519,6 +532,7 @@ def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: c
 def _text(value: Any, between: str = ",") -> str:
     if isinstance(value, list):
         return between.join(map(_text, value))
+    # Truth is spelt true and false on the command line.
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -529,6 +543,7 @@ def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Callback of `--verbose`."""
     ctx.meta[VERBOSE] = value  # for the group, which reports failures
     if value:
+        # Takes back what the group disabled for quiet commands.
         logging.disable(logging.NOTSET)
         logging.getLogger("distrff").setLevel(logging.INFO)
         handler = logging.StreamHandler()

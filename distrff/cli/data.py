@@ -221,6 +221,7 @@ def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, A
 def target_of(options: Mapping[str, Any]) -> Any:
     """The column of `--target`, a list of several, or None."""
     target = [*(options.get("target") or ())]
+    # One name gives a y of one dimension.
     return target[0] if len(target) == 1 else target or None
 
 
@@ -379,6 +380,8 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     dataset = drf.open_dataset(rows)
     arrays = {name: array_column(Location.of(rows), id_array(i)) for i, name in enumerate(_ids(options))}
     dataset = with_ids(dataset, arrays) if arrays else dataset
+    # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
+    # where the rows of a fit came from.
     return replace(dataset, source=public_name(path), table_report=counts, places=place)
 
 
@@ -387,6 +390,7 @@ def _is_here(scheduler: str) -> bool:
     if Path(scheduler).is_file():
         scheduler = json.loads(Path(scheduler).read_text()).get("address", "")
     protocol, _, rest = scheduler.rpartition("://")
+    # An IPv6 address stands in brackets before its port.
     host = rest.rpartition(":")[0].strip("[]")
     try:
         return protocol == "inproc" or host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -89,6 +89,7 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, **options: An
 
     from distrff.utils.random import resolve_seed
 
+    # Drawn here, so that the result can name it: whoever makes the next Gram by itself needs the same.
     seed = resolve_seed(options["random_state"])
     with workers_of(options), progress_lines(ctx):
         found = drf.gram(dataset, random_state=seed, **arguments)
@@ -157,6 +158,7 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, **options: Any) -> 
         try:
             total = total + other
         except InputError as error:
+            # The sums know what differs, and this loop which file it is.
             raise InputError(f"{public_name(path)} cannot be added: {error}") from None
     total.save(out, overwrite=overwrite, storage_options=remote)
     return _result({**_described(total), "out": str(place)}, [f"  of {len(grams)} Gram(s)"])
@@ -206,6 +208,7 @@ def _load(path: str, remote: dict[str, Any] | None) -> Any:
     """The sums at a path; raises InputError for anything else."""
     from distrff.io.storage import Location, header_of
 
+    # By its own header, before gigabytes are read.
     kind = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
     kinds: dict[Any, Any] = {"gram": drf.GramStatistics, "toeplitz": drf.ToeplitzStatistics}
     if kind not in kinds:

@@ -58,6 +58,7 @@ def inspect(path: str, **options: Any) -> Result:
     elif kind == "checkpoint":
         shown, more = described_checkpoint(path, remote), {}
     else:
+        # Files of text are not converted for this: a look at a path must not take a pass of writing.
         dataset = stored_dataset(path, **arguments_of(options))
         shown, more = described_dataset(path, dataset, remote)
         rows_of = None if options["no_rows"] else dataset
@@ -237,6 +238,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         types = {field.name: str(field.type) for field in table.schema}
         stored = {"n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
         return shown, more | {"format": "parquet"} | stored
+    # The three arrays of a CSR matrix lie in a group inside, where a listing of arrays does not look.
     of_csr = reader.arrays.values() if isinstance(reader, CsrReader) else ()
     arrays = [array for array, _ in _arrays_of(path, remote, of_csr)]
     return shown, more | {"format": "zarr", "arrays": arrays}

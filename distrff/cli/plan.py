@@ -127,6 +127,7 @@ def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, wor
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
         if not isinstance(parameters.get(name), str):
             continue
+        # Any number does: sizes do not depend on it.
         given = type(estimator)(**parameters | {name: 1.0, grid: None})
         try:
             plan = counted(given, workers)
@@ -198,6 +199,7 @@ def _same_twice(resources: list[str]) -> list[str]:
 
 def _quantity(n_bytes: float, at_most: int = 0) -> str:
     """A Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
+    # Rounded up: a limit a byte too small is a worker that is killed.
     mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
     if at_most:
         mebibytes = min(mebibytes, at_most // _MiB)
@@ -239,6 +241,7 @@ def bench(ctx: click.Context, data: str | None, **options: Any) -> Result:
 def _rate_lines(rates: dict[str, Any]) -> Iterator[str]:
     workers, row_bytes = rates["workers"], rates["row_bytes"]
     header = ("worker", "threads", "BLAS", "memory", "float32", "float64", "cosines", "reading", "receiving")
+    # A pass waits for its slowest thread.
     slowest = sorted(workers, key=lambda worker: worker["flops"]["float32"] / worker["n_threads"])
     rows = [
         (
@@ -380,6 +383,7 @@ def _receiving(execution: ClusterExecution, addresses: list[str], limits: list[i
     senders = addresses[1:] + addresses[:1]
     sent = [execution.submit_to(sender, os.urandom, n_bytes) for sender in senders]
     _finished(execution, sent, "what is to be sent")
+    # The senders have their bytes: only the transfer is timed.
     began = time.perf_counter()
     received = [execution.submit_to(a, len, data) for a, data in zip(addresses, sent, strict=True)]
     at = _finished(execution, received, "transfers between workers")
@@ -402,6 +406,7 @@ def _finished(execution: ClusterExecution, futures: list[Future], what: str) -> 
         for future in as_completed(futures, timeout=_PATIENCE_SECONDS):
             at[future.key] = time.perf_counter()
     except TimeoutError as error:
+        # Or late tasks would run into the next measurement, or the next command's.
         execution.client.cancel(futures, force=True)
         raise ClusterError(
             f"{len(futures) - len(at)} of {len(futures)} tasks did not finish ({what}) in "
@@ -426,8 +431,10 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
     for dtype in _DTYPES:
         Z = np.full((_ROWS, _FEATURES), 0.5, dtype)
         G = np.empty((_FEATURES, _FEATURES), dtype)
+        # NumPy turns ZᵀZ into a symmetric product, as the Gram has it: n·D² flops, not 2n·D².
         products = _calls_a_second(partial(np.matmul, Z.T, Z, out=G), seconds)
         rates["flops"][dtype] = float(_ROWS) * _FEATURES**2 * products
+        # A pair takes two columns: half as many angles fill the memory of G.
         theta = np.linspace(-50.0, 50.0, _FEATURES**2 // 2, dtype=dtype).reshape(_FEATURES, -1)
         rates["cosines"][dtype] = G.size * _calls_a_second(partial(paired_cos_sin, theta, G, 1.0), seconds)
     return rates
@@ -448,6 +455,7 @@ def _per_second(done: Iterable[int], seconds: float) -> float:
     n, took, began = 0, 0.0, time.perf_counter()
     for amount in done:
         n, took = n + amount, time.perf_counter() - began
+        # Looked at after each step, so that one step is always done.
         if took >= seconds:
             break
     return n / took
@@ -510,6 +518,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
             thin = max(0.0, plan.flops - gram - factor - shape.search_flops)  # what is kept is made once
         seconds["products"] = (gram + THIN_SLOWNESS * thin) / _total(rates, "flops", shape.dtype) / busy
         seconds["cosines"] = plan.cosines / _total(rates, "cosines", shape.dtype) / busy
+        # A fold's eigensystem is a task; a given alpha has one factor.
         tasks = min(n_threads, shape.n_folds if shape.n_alphas > 1 else 1)
         seconds["factorisation"] = factor / (_total(rates, "flops", "float64") * tasks / n_threads)
     part = max(seconds, key=seconds.__getitem__)
@@ -571,6 +580,7 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     seed = resolve_seed(options["random_state"])
     scale = options["scale"] or "auto"
     preparation = prepare_map(features, dataset, scale=scale, random_state=seed)
+    # Rows as a fit would have them: bins and rounding depend on their dtype.
     dtype = np.dtype(features_dtype(dataset, "auto"))
     scaled = dataset.X.map_blocks(
         preparation.scaling.apply, dtype, token=group_of("scale"), dtype=dtype, meta=np.empty((0, 0), dtype)

@@ -122,6 +122,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     with workers_of(options):
         std, outside = options.get("return_std", False), options.get("outside") or "nan"
         results = RowResults(fitted, method, std, outside).with_coverage(options.get("coverage"))
+        # `workers_of` has checked the workers already.
         report = write_rows(Run(), results, dataset, place)
     values = {"out": str(out), "model": public_name(model), **report}
     # Rows that an interrupted run had written are shown only if there are any.

@@ -55,6 +55,7 @@ def quickstart(ctx: click.Context, folder: Path, overwrite: bool, **options: Any
     features = drf.FourierFeatures(drf.Gaussian("auto"), options["n_components"])
     features.check_parameters()
     options["workers"] = options["workers"] or local_workers()
+    # Raises here for a size that is none, before rows are written.
     memory_limit_bytes(options["memory_limit"], options["workers"])
     say = Clock(ctx.meta[AS_JSON])
     with replacing(place, overwrite=may_replace, kinds=(KIND,)) as fresh:
@@ -112,6 +113,7 @@ def local_workers() -> int:
     from dask.system import CPU_COUNT
     from distributed.system import MEMORY_LIMIT
 
+    # Dask's own counts, which know the limits of a container.
     return max(1, min(CPU_COUNT, _MAX_WORKERS, int(MEMORY_LIMIT / _WORKER_BYTES)))
 
 
@@ -131,11 +133,13 @@ def demonstrate(
     n_held_out = min(_MAX_HELD_OUT, max(10_000, n_rows // 10))
     truth = KnownTruth(n_columns, seed=seed)
     ridge = partial(drf.KernelRidge, alpha="cv", scale="standard", random_state=seed)
+    # The root says whose the folder is: --overwrite replaces no other.
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})
     say(f"Writing {n_rows:,} rows of {n_columns} columns, and {n_held_out:,} to be held out")
     write_known_rows(folder / FILES["train"], truth, "train", n_rows)
     best = write_known_rows(folder / FILES["test"], truth, "test", n_held_out)
     train, test = (
+        # Reports name the folder that stays, not the one that is moved into its place.
         replace(drf.open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
         for name in ("train", "test")
     )

@@ -85,6 +85,7 @@ class KnownTruth:
     def _mixture(self) -> np.ndarray:
         n_factors = min(_N_FACTORS, self.n_columns)
         B = stream(self.seed, "mixture").standard_normal((n_factors, self.n_columns))
+        # Columns of length 1, so that each column of X has variance 1.
         return B / np.linalg.norm(B, axis=0)
 
     @cached_property
@@ -97,6 +98,7 @@ class KnownTruth:
 
     @cached_property
     def _mean_and_deviation(self) -> tuple[float, float]:
+        # Rows of their own stream: the function must not depend on how many rows are asked for.
         values = self._sum_of_cosines(self._inputs(stream(self.seed, "reference rows"), self.block_rows))
         return float(values.mean()), float(values.std())
 
@@ -105,6 +107,7 @@ class KnownTruth:
         values = np.empty(len(X))
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
+            # f is a function of X as it is stored, in float32, or a model could not reach it.
             values[strip] = np.cos(X[strip].astype(np.float64) @ W + phases).sum(axis=1)
         return values
 
@@ -135,5 +138,6 @@ def write_known_rows(folder: Path, truth: KnownTruth, name: str, n_rows: int) ->
         rows = slice(block.start, block.start + len(block.X))
         for key, array in arrays.items():
             array[rows] = getattr(block, key)
+        # The noise as drawn: on so many rows its RMSE differs a little from `noise`.
         squares += float(np.square(block.y - block.f).sum())
     return float(np.sqrt(squares / n_rows))

@@ -85,6 +85,7 @@ def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
     -----
     The union of `pair_bound` over the at most n²/2 distinct pairs.
     """
+    # n²/2 pairs, each with the factor 2 of `pair_bound`.
     return min(1.0, n_rows**2 * math.exp(-n_components * eps**2 / 4))
 
 
@@ -108,6 +109,8 @@ def uniform_bound_as_published(
     -----
     RR, Claim 1, for reference; `uniform_bound` is the corrected bound for each form.
     """
+    # In logarithms: with few features the factor before the exponential overflows, though the bound is just
+    # 1.
     log = 8 * math.log(2) + 2 * _log(sigma * diameter / eps) - n_pairs * eps**2 / (4 * (n_columns + 2))
     return _probability(log)
 
@@ -163,6 +166,7 @@ def spectral_norm_bound(
     matrices of rank 1 and norm at most 2n of the phase form give the same. Features in the order of
     √n·log n make the error √n only where ‖K‖ itself is of that order.
     """
+    # ‖K‖ ≤ tr K = n·k(0).
     norm = n_rows if kernel_norm is None else kernel_norm
     v, L = 2 * n_rows * norm / n_components, 2 * n_rows / n_components
     return _probability(math.log(2 * n_rows) - eps**2 / 2 / (v + L * eps / 3))
@@ -358,6 +362,7 @@ def _features_for_set(
     log_factor, rate = _uniform_terms(
         eps, n_columns=n_columns, diameter=float(diameter), sigma=2 * sigma, form=form
     )
+    # δ = exp(log_factor − D·rate), solved for D.
     return max(0.0, (log_factor - math.log(delta)) / rate)
 
 
@@ -512,6 +517,7 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
     Markov's inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2) (`sketch_square`), and never
     more than 1.
     """
+    # Two events, of δ/2 each: the sketch of the columns, and the draw of frequencies for sketched rows.
     of_sketch = math.sqrt(min(1.0, float(sketch_square(kappa, n_buckets).sum()) / (delta / 2)))
     return of_sketch + pairs_error(delta / 2, n_components, kappa.size)
 

@@ -111,6 +111,7 @@ class PartialDependence(JudgedResult):
 
     def __getitem__(self, column: str) -> DependenceCurve:
         """The curve of a column."""
+        # Reversed, so that the first of two curves of one name is found.
         return {curve.column: curve for curve in reversed(self.curves)}[column]
 
     def _table(self) -> Table:
@@ -211,6 +212,7 @@ def what_matters(
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
     importance = importance_of(run, frozen, dataset, groups, rows.thinned(max_rows, seed), seed)
+    # NaN, of a column whose replacements all lie outside, is not larger.
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     grids: list[Grid] = []
     for group in chosen_groups(groups, matter or None) if matter else ():
@@ -330,6 +332,7 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
             f"such as {step.names_out[group.made[rest[0]]]!r}"  # type: ignore[union-attr]
         )
     numbers = _quantiles(values[:, rest[0]], s, grid_size)
+    # The indicator of missing values, where there is one, stays 0: the value set is there.
     settings = np.zeros((len(numbers), len(group.positions)), values.dtype)
     settings[:, rest[0]] = numbers
     unit = None
@@ -358,6 +361,7 @@ def _category_grid(
     rest: Sequence[int],
     grid_size: int,
 ) -> Grid:
+    # Not their sum: a filled indicator holds a share, which is no row of that category.
     weight = s @ (values[:, rest] == 1)
     order = np.argsort(-weight, kind="stable")[:grid_size]
     # One indicator is 1, the others and that of missing values 0, as in any row of this category.
@@ -375,6 +379,7 @@ def _circle_grids(group: ColumnGroup, rest: Sequence[int], flags: Sequence[int])
     at = {group.made[j]: group.positions[j] for j in rest}
     flag_positions = [group.positions[j] for j in flags]
     for i, part in enumerate(PARTS):
+        # The model may have been fitted to some of the columns: one coordinate alone is no angle.
         if 2 * i not in at or 2 * i + 1 not in at:
             continue
         labels = _CIRCLES[part]

@@ -188,10 +188,13 @@ class RowSample:
     def of(cls, rows: np.ndarray, columns: np.ndarray) -> RowSample:
         kept = columns[:, 0] > 0
         rows, columns = rows[kept].astype(np.uint64), columns[kept]
+        # A fixed seed: two evaluations of the same rows draw the same ones, and their pictures can be
+        # compared.
         first = np.argsort(row_hash(rows, _SAMPLE_SEED), kind="stable")[:_SAMPLE_ROWS]
         return cls(rows[first], columns[first])
 
     def merge(self, other: RowSample) -> RowSample:
+        # The smallest hashes of both are among the smallest of each.
         return self.of(np.concatenate([self.rows, other.rows]), np.concatenate([self.columns, other.columns]))
 
     def picture(self, j: int) -> dict[str, Any]:
@@ -201,9 +204,11 @@ class RowSample:
         """
         k = self.columns.shape[1] // 2
         s, y, f = self.columns[:, 0], self.columns[:, 1 + j], self.columns[:, 1 + k + j]
+        # In the order of hashes, so that the first ones are drawn evenly.
         points = np.column_stack([f, y])[:_POINTS].tolist()
         order = np.argsort(f, kind="stable")
         bins = []
+        # At least 16 rows a bin: of fewer the outer quantiles are just the extremes.
         for part in np.array_split(order, min(_BINS, max(1, len(order) // 16))):
             if len(part):
                 prediction, actual, residual = (
@@ -265,6 +270,7 @@ class LabelErrors(Errors):
         shares = self.actual / self.total
         return {
             "accuracy": self.right / self.total,
+            # Not 1 − accuracy: of whole weights this difference is exact.
             "error": (self.total - self.right) / self.total,
             "hamming_loss": float(self.wrong.mean() / self.total),
             "constant_hamming_loss": float(np.minimum(shares, 1.0 - shares).mean()),
@@ -402,6 +408,7 @@ class Confusion:
     ) -> Confusion:
         """The counts of some rows, whose true and chosen classes are places among the classes."""
         C = len(classes)
+        # One number a cell: only cells that occur are kept, of 10,000 classes some thousand of 10⁸.
         pairs = actual * (C + 1) + np.where(outside, C, chosen)
         return cls(classes, LabelCounts.of_values(pairs, s, max_labels=_MAX_CELLS))
 
@@ -473,11 +480,13 @@ class ProbabilityErrors(Sums):
         own = P[np.arange(len(P)), actual]
         # The least positive double in the place of zero: a sum of infinities would say nothing more.
         log_losses = -np.log(np.maximum(own, np.finfo(np.float64).tiny))
+        # Σ_c (p_c − [y = c])² = Σ p² − 2·p_y + 1.
         squares = np.square(P).sum(axis=1) - 2 * own + 1
         if P.shape[1] == 2:
             p, hit = P[:, 1], actual == 1
         else:  # the probability of the predicted class
             p, hit = P.max(axis=1), P.argmax(axis=1) == actual
+        # p = 1 belongs to the last bin.
         bins = np.minimum((p * _RELIABILITY_BINS).astype(np.int64), _RELIABILITY_BINS - 1)
         sums = [np.bincount(bins, w, minlength=_RELIABILITY_BINS) for w in (s, s * p, s * hit)]
         return cls(float(s @ log_losses), float(s @ squares), np.stack(sums, axis=1))
@@ -490,6 +499,7 @@ class ProbabilityErrors(Sums):
         """Log loss, that of the classes' shares for all rows, and Brier's score."""
         return {
             "log_loss": self.log_loss / self.weight,
+            # The entropy of the shares: the least log loss of any constant.
             "majority_log_loss": float(-(shares * np.log(shares)).sum()),
             "brier": self.brier / self.weight,
         }
@@ -526,6 +536,7 @@ def curves(below: QuantileSketch, above: QuantileSketch) -> dict[str, Any]:
     fpr, tpr = np.append(0.0, fp / N), np.append(0.0, tp / P)
     shown = _thinned(fpr, tpr)
     return {
+        # Of each bucket of negatives the positives above it, and half of those in it (Mann and Whitney).
         "roc_auc": float(((tp - p / 2) * n).sum() / (N * P)),
         "roc_auc_error": float((n * p).sum() / (2 * N * P)),
         "average_precision": average,
@@ -540,6 +551,7 @@ def curves(below: QuantileSketch, above: QuantileSketch) -> dict[str, Any]:
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Indices of the points of a curve to draw: about evenly along it, with both ends."""
+    # By the length of the curve, as steep and flat parts need points alike. Both axes are shares: no scaling.
     along = np.append(0.0, np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y))))
     found = np.searchsorted(along, np.linspace(0, along[-1], _CURVE_POINTS))
     return np.unique(np.append(np.minimum(found, len(x) - 1), [0, len(x) - 1]))

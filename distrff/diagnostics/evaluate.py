@@ -112,6 +112,7 @@ def errors_of(
     run = begin_run() if run is None else run
     light, sent = model.for_tasks()
     if folds is not None:
+        # A task is sent the folds' rule with every call, and their coefficients once a worker.
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
     reduction = ErrorSum(light, cuts.tile_rows, folds, min(model.n_outputs, n_sketched))
@@ -150,6 +151,7 @@ class ErrorSum(Reduction):
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
+        # The misfits of all rows, and the decision values of either of two classes.
         n_sketches = 3 if self.model.is_classifier else self.n_sketched
         return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows)
 
@@ -166,10 +168,13 @@ class ErrorSum(Reduction):
 
     def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
         X, targets, s = block.X, model.targets, block.sample_weight
+        # Numbers in the whole dataset, by which folds hold rows out, and rows are drawn.
         numbers = np.arange(block.start, block.start + X.shape[0])
+        # Contiguous: the order in which products add up follows the layout.
         s = np.ones(len(numbers)) if s is None else np.ascontiguousarray(s, dtype=np.float64)
         rows = None  # of several judgements, the row of each
         if folds is None:
+            # Decision values, of which labels, probabilities and scores all follow: features are made once.
             F = model.decision(X)
         else:
             judges, F = folds.judged(model, X, numbers)
@@ -186,6 +191,7 @@ class ErrorSum(Reduction):
             errors = NumberErrors.of(F, y, s, numbers, outside, self.n_sketched)
         if rows is None:
             return errors
+        # Above they counted judgements; a row that several folds judge is one row.
         return replace(errors, n_rows=len(np.unique(rows)), n_outside=len(np.unique(rows[outside])))
 
 
@@ -242,6 +248,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     check_target(model, dataset)
     # A stored model knows no rows, but the place and number of those of its fit.
     fitted = model.report.get("source"), model.report.get("n_samples")
+    # A warning, and no error: rows at the same place may have been written anew since.
     if dataset.places and fitted == (dataset.source, dataset.n_rows):
         warn(
             f"{dataset.source} is where the rows of the fit came from; intervals from rows that the fit saw "

@@ -256,6 +256,7 @@ def importance_of(
     # Losses of classes are 0 or 1, and have the unit of accuracy.
     units = np.ones(1) if model.is_classifier else _units(rows.targets)
     replaced = [
+        # By its place in X: a column has the same replacements whichever others are judged beside it.
         ReplacedColumns(group.positions, child_seed(seed, "donors", group.positions[0]), units)
         for group in groups
     ]
@@ -289,6 +290,7 @@ def _units(targets: Moments) -> np.ndarray:
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
     variance = np.square(targets.standard_deviation())
+    # The mean over all targets of mse/unit is then the mean over those that vary.
     return np.where(varies, variance * varies.sum() / len(varies), np.inf)
 
 
@@ -425,6 +427,8 @@ def with_columns(X: Any, positions: Sequence[int], values: np.ndarray) -> Any:
         replaced[:, positions] = values
         return replaced
     kept = X.copy()
+    # No assignment: SciPy warns of those that change which entries CSR stores. Old entries become zeros, and
+    # new ones are added.
     kept.data[np.isin(kept.indices, positions)] = 0
     rows, columns = np.nonzero(values)
     entries = values[rows, columns].astype(X.dtype), (rows, np.asarray(positions)[columns])
@@ -453,6 +457,7 @@ class RowDraw:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """Numbers of the drawn rows in [start, stop)."""
+        # The runs that [start, stop) touches; a run that segments share has the same place in both.
         runs = np.arange(start // self.stride, (stop - 1) // self.stride + 1)
         places = row_hash(runs.astype(np.uint64), self.seed) % np.uint64(self.stride)
         drawn = runs * self.stride + places.astype(np.int64)
@@ -681,9 +686,11 @@ class ColumnSum(Reduction):
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
+        # Some numbers a column; drawn rows are sent to a worker once, and not a part of the sums.
         return 2**16
 
     def update(self, total: list[Means] | None, task: ColumnTask, arrays: Arrays) -> list[Means]:
         model = self.model.restored(arrays)
         rows = DrawnRows.received(arrays, model.n_columns)
+        # Lists in the order of the columns, which ordered merges keep.
         return self.merge(total, [self.judge(model, rows, task.column)])

@@ -242,9 +242,11 @@ def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_row
     first = rng.integers(n, size=n_pairs)
     # A shift of at least one row: all pairs of distinct rows have the same chance.
     second = (first + rng.integers(1, n, size=n_pairs)) % n
+    # Disjoint blocks: their errors are nearly independent, as Student's interval takes them.
     chosen = rng.choice(n, size=blocks * rows, replace=False)
     # The bins of rows depend on the rows' dtype, which must not change.
     dtype = np.float32 if dataset.dtype == np.float32 else np.float64
+    # Each row is read once, in ascending order, as stored chunks are.
     wanted, place = np.unique(np.concatenate([first, second, chosen]), return_inverse=True)
     values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=dtype)
     if not np.isfinite(values).all():
@@ -275,6 +277,7 @@ def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndar
         part = slice(start, start + _EXACT_SIDE)
         X, Y = sample.X[sample.first[part]], sample.X[sample.second[part]]
         ZX, ZY = z(X), z(Y)
+        # k(2δ) is in the variance of a pair, and k(x, x) in that of landmarks; 2x − 2x' = 2δ.
         k, k_doubled, of_X, of_Y = (
             np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
         )
@@ -294,6 +297,7 @@ def _measure_blocks(
         X = sample.X[rows]
         K, Z = exact(X, X), z(X)
         products = (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
+        # The spectral norm of a symmetric matrix is its largest |eigenvalue|: no singular values are needed.
         errors.append(np.abs(np.linalg.eigvalsh(products - K)).max())
         # K is positive semidefinite. Rounding makes its least eigenvalues negative, where λ/(λ + alpha) has a
         # pole.

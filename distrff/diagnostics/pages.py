@@ -108,6 +108,7 @@ def _chart(title: str, draw: Draw) -> Chart:
         warnings.catch_warnings(),
     ):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # it is the browser that draws the letters
+        # Not pyplot's, which would keep the figure, and choose a backend with a window.
         figure = Figure()
         ax = draw(ax=figure.add_subplot())
         _make_room(figure, ax)
@@ -122,11 +123,13 @@ def _make_room(figure: Any, ax: Any) -> None:
         ax.get_legend().remove()
         labels = [_shortened(label, _WIDTH - 2 * _HANDLE) for label in labels]
         halves = len(labels) > 3 and max(map(_length, labels)) + 1.5 * _HANDLE < _WIDTH / 2
+        # Outside of the Axes: inside it may cover curves, which nobody can move on a page.
         figure.legend(handles, labels, loc="outside upper left", ncols=2 if halves else 1)
     for axis in (ax.xaxis, ax.yaxis):
         if _has_names(axis):
             axis.set_ticklabels([_shortened(name.get_text(), _NAME_LENGTH) for name in axis.get_ticklabels()])
     height = max(_AXES_HEIGHT, _LINE * len(ax.get_yticks()) if _has_names(ax.yaxis) else 0)
+    # Extents are known only after a layout.
     figure.draw_without_rendering()
     figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
     # Half of the ticks at a time, until one is left.
@@ -186,6 +189,7 @@ def _inlined(svg: str, title: str, description: str) -> str:
     view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
     body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
     body = re.sub(r"\s+", " ", body)
+    # In place of fixed colours the page's variables, which its dark theme changes.
     body = re.sub("|".join(_PAGE_COLORS), lambda color: _PAGE_COLORS[color[0]], body)
     return (
         f'<svg role="img" viewBox="{view}">\n<title>{escape(title)}</title>\n'

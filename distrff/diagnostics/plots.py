@@ -54,6 +54,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
         (3, "max_bound", "bound of the largest", "-."),
     ):
         values = np.array([getattr(error, name) for error in measured], dtype=np.float64)
+        # Theory knows no number for some maps: None becomes NaN, and nothing is drawn.
         known = ~np.isnan(values)
         if known.any():
             style = {"color": COLORS[i], "marker": MARKERS[i], "linestyle": line}
@@ -233,11 +234,13 @@ def plot_confusion(evaluation: Any, *, ax: Any = None) -> Axes:
     # The most frequent ones, but in the order of the classes: what is right lies on the diagonal.
     shown = np.sort(np.argsort(-of_class, kind="stable")[:MAX_DRAWN_CLASSES])
     names = [_short(confusion["labels"][c]) for c in shown]
+    # Of all rows of the class, also those taken for classes that are not shown.
     shares = M[np.ix_(shown, shown)] / np.where(of_class > 0, of_class, 1.0)[shown, None]
     for i, j in np.argwhere(shares > 0):
         # The root: a confusion of one row in a hundred is still seen.
         shade = _DARKEST * float(np.sqrt(shares[i, j]))
         color = COLORS[0] if i == j else COLORS[1]
+        # Bars, and not an image: on the page their colours follow the theme, and zeros cost nothing.
         ax.barh(i, 1.0, left=j - 0.5, height=1.0, color=color, alpha=shade, linewidth=0)
         if len(shown) <= 10:
             ax.text(j, i, _percent(shares[i, j]), ha="center", va="center")
@@ -279,6 +282,7 @@ def plot_precision_recall(evaluation: Any, *, ax: Any = None) -> Axes:
     weights = [one["weight"] for one in evaluation["classes"]]
     average = f"average precision {number_text(evaluation['average_precision'])}"
     ax.plot(curve["recall"], curve["precision"], color=COLORS[0], label=average)
+    # A classifier that guesses has the precision of the class's share, at any recall.
     chance = weights[1] / sum(weights)
     ax.plot([0, 1], [chance, chance], color=COLORS[1], linestyle="--", label="by chance")
     return labelled(ax, "recall", "precision")
@@ -395,6 +399,7 @@ def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any =
             ax.errorbar(values, mean[:, output], error[:, output], linestyle="none", capsize=3, **style)
             continue
         ax.fill_between(values, low, high, **BAND | {"color": COLORS[i % 4]})
+        # Colours repeat after four; the shift gives the next four other lines.
         line = _LINES[(i + i // 4) % 4]
         ax.plot(values, mean[:, output], linestyle=line, markersize=3, **style)
     if not is_number:
@@ -552,6 +557,7 @@ def _draw_classes(
     ax: Any, axes: list, labels: np.ndarray, classes: np.ndarray, T: np.ndarray, y: Any
 ) -> None:
     n = len(classes)
+    # `classes` are sorted, and labels of a prediction are among them.
     index = np.searchsorted(classes, labels).reshape(len(axes[1]), len(axes[0]))
     fills, hatches = (list(islice(cycle(styles), n)) for styles in (_FILLS, _HATCHES))
     ax.contourf(*axes, index, levels=np.arange(n + 1) - 0.5, colors=fills, hatches=hatches)

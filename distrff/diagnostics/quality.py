@@ -307,6 +307,7 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
             "both (AutoFeatures) may do better."
         )
     curve = report.get("learning_curve") or []
+    # None stands in strict JSON for the infinite error of a size that had no model.
     if len(curve) > 1 and None not in (curve[-2][1], curve[-1][1]):
         (smaller, before, _), (size, error, _) = curve[-2:]
         if error < _STILL_FALLS * before:

@@ -79,6 +79,7 @@ class FitReport(StrictMapping):
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             A table of this model and others; the first column names the rows.
         """
+        # Charts import matplotlib, and a fit whose report nobody looks at needs none.
         from distrff.diagnostics.pages import dependence_charts, error_charts, page_charts
 
         sections = []
@@ -133,6 +134,7 @@ class FitReport(StrictMapping):
 
     def _choice_line(self) -> str:
         candidates = self._values["candidates"]
+        # Not the best one in any case: it may not fit in memory.
         chosen = next(one for one in candidates if one["chosen"])
         # The error of alpha, further down, is in squared units of the target.
         unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
@@ -150,6 +152,7 @@ class FitReport(StrictMapping):
             share = sum(r["explained_variance_ratio"])
             return f"{r['n_outputs']} components with {share:.1%} of the variance"
         if "C" in r:
+            # Softmax has no gap: it is judged by its gradient.
             name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
             error = "not known" if r[name] is None else f"{r[name]:.2g}"
             C = r["C"] if isinstance(r["C"], str) else f"{r['C']:g}"
@@ -363,6 +366,7 @@ def _time(report: Mapping[str, Any]) -> _Parts:
 
 def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
     """A bar of (label, seconds, seconds as text) for each label."""
+    # Light sweeps are many, and have one label.
     by_label: dict[str, list[float]] = {}
     for label, seconds in timed:
         by_label.setdefault(label, []).append(seconds)
@@ -403,6 +407,7 @@ def _what_matters(estimator: Any) -> dict[str, Any]:
     from distrff.diagnostics.dependence import what_matters
     from distrff.diagnostics.evaluate import judged_rows
 
+    # Rows of the fit: which columns this model uses, and not how well it would do without them.
     rows, _, _ = judged_rows(estimator)
     # Each judged row is predicted anew for each column: together about as often as two passes do.
     n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))

@@ -66,6 +66,7 @@ class RowSurvey:
             self.n_rows + other.n_rows,
             self.missing + other.missing,
             self.infinite + other.infinite,
+            # fmin and fmax ignore NaN, which stands for a part without finite values.
             np.fmin(self.low, other.low),
             np.fmax(self.high, other.high),
             self.y_missing + other.y_missing,
@@ -157,6 +158,7 @@ class RowSurveyReduction(Reduction):
             y_missing=n_missing,
             values=values,
             y_moments=moments,
+            # Tuples are joined at the end: to concatenate at every merge would copy the sample once a level.
             X=(chosen_rows(block.X, inside).astype(np.float64),),
             y=() if y is None else (y[inside],),
         )
@@ -183,11 +185,13 @@ def _ranges(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Missing, infinite, low and high of the columns; entries that CSR leaves out are zeros."""
     X = X.astype(np.float64)  # a copy
     if issparse(X):
+        # min_max_axis counts entries to know whether a column has zeros that are not stored.
         X.sum_duplicates()
     values, columns = _entries(X)
     missing, infinite = (
         np.bincount(columns[are(values)], minlength=X.shape[1]) for are in (np.isnan, np.isinf)
     )
+    # `values` is a view: X itself is changed, a copy of the rows.
     values[~np.isfinite(values)] = np.nan
     if issparse(X):
         return missing, infinite, *min_max_axis(X, axis=0, ignore_nan=True)

@@ -180,6 +180,7 @@ class KernelEstimator(BaseEstimator):
             kept = checkpointed(fit, self, expected, place, checkpoint_every)
         with kept as fit:
             try:
+                # Where a cluster is lost the fit begins again, and meets the values that the run remembers.
                 run.surviving(lambda: self._fit(fit, expected))
             finally:
                 run.forget_caches()
@@ -227,16 +228,22 @@ class KernelEstimator(BaseEstimator):
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
         observer = fit.run.observer
+        # Callbacks see a whole model after each sweep, which is made of the coefficients only where they ask.
         observer.model_of = partial(self._model, fit, plan.size.dtype)
+        # Only a direct solution knows its number of passes; that of iterations is for the progress line to
+        # find out.
         if plan.is_direct:
             observer.n_passes = plan.n_sweeps
         result = solver.solve(fit, plan)
         observer.passes(fit.run.sweeps)
         observer.close()  # before warnings
+        # Also the memory of what the solver did after its last pass, such as a factorisation.
         fit.run.measure_peaks()
         if result.features is not None:
             features: Any = fit.features
             chooses = Trait.CHOOSES in features.traits
+            # A solver chose the kernel, as of equispaced features; AutoFeatures keeps its search around the
+            # new map.
             features = features.with_map(result.features) if chooses else result.features
             fit = replace(fit, features=features, specification=features.specification_)
         self.features_, self._map_of_fit = fit.features, self._of_map()
@@ -253,6 +260,8 @@ class KernelEstimator(BaseEstimator):
         dataset = fit.dataset
         return Model(
             kind=type(self).__name__,
+            # The arrays go into `arrays` alone, where workers would derive others; a second copy would be
+            # pickled, too.
             specification=fit.specification.without_arrays(),
             scaling=fit.scaling,
             targets=targets,
@@ -269,6 +278,7 @@ class KernelEstimator(BaseEstimator):
         """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""
         self.seed_ = seed
         self.n_features_in_ = model.n_columns
+        # scikit-learn takes its absence for a fit without names; the fit before this one may have had some.
         self.__dict__.pop("feature_names_in_", None)
         if model.column_names is not None:
             self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
@@ -305,6 +315,7 @@ class KernelEstimator(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         kept = {name: value for name, value in state.items() if name not in self._not_pickled}
+        # Functions of a session may not be picklable, and mean nothing to another one.
         return kept | {"callbacks": None} if "callbacks" in kept else kept
 
     def check_parameters(self) -> None:
@@ -341,6 +352,7 @@ class KernelEstimator(BaseEstimator):
             run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
+        # Loaded here: only `plan` measures, and no choice of a fit follows from times.
         from distrff.fitting.timing import predicted_seconds
 
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -392,6 +404,7 @@ class KernelEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        # A shift by the mean would fill the zeros of sparse rows.
         tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale != "standard"
         return tags
 
@@ -435,13 +448,18 @@ class KernelEstimator(BaseEstimator):
         if is_raw(self.model_.steps, X):
             return rows_to_predict(self.model_, X)
         is_lazy = dask.is_dask_collection(X)
+        # Rows in blocks are not brought to memory for scikit-learn's checks; their columns are checked by
+        # name.
         if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
             return dataset.X
         if is_lazy:
             return X
+        # scikit-learn's own checks, for their messages and names of columns, which `check_estimator` asks
+        # for.
         sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+        # A model whose fit dropped rows without some value answers these with NaN.
         finite = not self.model_.skips_missing or "allow-nan"
         return validate_data(
             self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
@@ -567,6 +585,7 @@ class KernelEstimator(BaseEstimator):
         elif y is not None or sample_weight is not None:
             raise InputError("y and sample_weight go with data; give the rows, too")
         elif self._fit_rows is not None:
+            # They are read again, from where they are stored.
             dataset = self._fit_rows
         elif self.has_grown:
             raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
@@ -629,6 +648,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         Of several labels of a row a column each, positive where the row is predicted to have it.
         """
         F = self._answer(X, "decision")
+        # scikit-learn's contract for two classes.
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
@@ -692,6 +712,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
                 f"several columns of y are several labels of a row, 0 or 1 each, got dtype "
                 f"{dataset.y_dtype}; give one column of class labels"
             )
+        # scikit-learn's classifiers warn of a column, and `check_estimator` looks for its words.
         if not dataset.y_is_1d and dataset.n_targets == 1:
             warn(
                 f"A column-vector y was passed when a 1d array was expected: shape ({dataset.n_rows}, 1); "
@@ -768,6 +789,7 @@ def cross_val_predict(
     if not hasattr(estimator, method):
         raise InputError(f"a {type(estimator).__name__} has no {method}; choose another method")
     dataset = estimator._dataset(data, y, sample_weight)
+    # A clone is fitted to the dataset that is judged below: row numbers, and so folds, are the same in both.
     fitted = _with_folds(estimator).fit(dataset)
     folds = fitted._out_of_fold_models()
     if folds is None:
@@ -812,6 +834,7 @@ def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
+    # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
     meta = folds.output(model, np.zeros((0, model.n_columns)), np.zeros(0, np.int64), method)
     # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
     # first row as a block of another array.

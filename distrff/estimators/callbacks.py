@@ -98,6 +98,7 @@ class EarlyStopping:
             return False
         score = self._score(model)
         self.scores_.append((progress.sweep, score))
+        # A first score of NaN, of targets that are all equal, has a model too.
         if score > getattr(self, "best_score_", -math.inf) or len(self.scores_) == 1:
             self.best_score_, self.best_sweep_, self.best_model_ = score, progress.sweep, model
         # The mark stays while scores rise by less than min_delta: slow gains count once they add up to it.
@@ -108,11 +109,14 @@ class EarlyStopping:
         return self._n_worse >= self.patience
 
     def _score(self, model: Model) -> float:
+        # At the first score, as the columns of a fit are not known when it begins.
         if self._rows.n_columns != model.n_columns:
             raise InputError(
                 f"EarlyStopping has held-out rows of {self._rows.n_columns} columns, but the fit has "
                 f"{model.n_columns}; give the same columns"
             )
+        # At the first score, in the fit's own environment, and once: a run asks for the workers and their
+        # memory.
         self._run = self._run or begin_run()
         return errors_of(model, self._rows, run=self._run).scores()[model.measure]
 

@@ -180,6 +180,7 @@ def prepare_map(
 def _kind(dataset: Dataset, targets: str) -> str:
     """Kind of the targets; "auto" takes numbers as numbers, and all else as labels."""
     if targets == "auto":
+        # Booleans are labels: whoever fits True and False asks for classes.
         is_number = dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu"
         targets = "numeric" if is_number else "classes"
     return "multilabel" if targets == "classes" and dataset.n_targets > 1 else targets
@@ -231,6 +232,7 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
             "this Gram is of another map, or scales its columns differently than the model; make it with "
             "gram(features=model.features_, …) and the model's scale, or fit the model by fit_gram"
         )
+    # The folds of a Gram are a partition of its rows.
     A, D, k = gram.A.sum(axis=0), gram.specification.n_features, gram.targets.n_outputs
     if model.coef.shape[1] != k:
         raise InputError(
@@ -238,7 +240,9 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
         )
     W = cosine_frequencies(gram.specification)
     weight = A[D, D]
+    # A is the Gram of [Z | 1 | Y]: column D of ones has Σs, Σs·y beside the targets' own squares.
     means, squares = A[D, D + 1 :] / weight, np.diagonal(A)[D + 1 :] / weight
     variance = np.square(gram.targets.scale) * np.maximum(squares - np.square(means), 0.0)
+    # Or a target in small units would hardly count.
     coef = model.coef / np.sqrt(np.where(variance > 0, variance, 1.0))
     return gradient_outer(W, coef, A[:D, :D], weight)

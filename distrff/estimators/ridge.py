@@ -68,6 +68,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             there if the model may be overfitted.
         """
         problem = self._problem()
+        # Sums of equispaced features are themselves solved by conjugate gradients, without rows.
         if problem.solver == "cg" and statistics.kind != "toeplitz":
             raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
@@ -132,6 +133,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             observer.close()
         # Only now: a call that fails leaves sums and model as they were.
         self._forget(*_SOLVED, *self._not_pickled, "_unsolved", "feature_names_in_")
+        # Known before there is a model: later calls take map and seed from here.
         self._growth, self.features_, self.seed_ = growth, growth.features, growth.problem.seed
         self.n_features_in_ = dataset.n_columns
         if growth.sums.column_names is not None:
@@ -163,6 +165,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             return
         assert result.features is not None
         sums = replace(self._growth.sums, specification=result.features.specification_)
+        # Kept only where it could be solved: a call with a wrong alpha leaves that of the last model.
         self._growth = replace(self._growth, problem=problem)
         self.features_ = result.features
         self._store(result, self._model_of_sums(sums, result), problem.seed, None)
@@ -174,6 +177,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
         if fit is None and self._growth is not None:
+            # Labels have no quality from sums: how many rows are right is not among them.
             is_number = isinstance(result.targets, NumericTargets)
             return quality_of_numbers(self._growth.columns, result) if is_number else None
         return super()._quality(result, model, fit)
@@ -221,11 +225,14 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         flat = one and not model.is_classifier
         self.coef_ = result.coef[:, 0] if flat else result.coef.T
         self.intercept_ = float(result.intercept[0]) if flat else result.intercept
+        # A penalty that all targets share is one number, whatever their number.
         self.alpha_ = float(search.alpha[0]) if len(search.alpha) == 1 else search.alpha
         self.rkhs_norm_ = float(norms[0]) if one else norms
         self.cv_score_ = search.score
         self.cv_results_ = search.results
         if result.grams is not None:
+            # Handles of sums that stay where they are, on a cluster too: posterior and models of folds may be
+            # asked for later.
             self._grams = result.grams.kept()
 
     def _with_posterior(self) -> Model:
@@ -235,6 +242,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
             # The sums were pickled, what their solution made of them was not.
+            # The alpha that was found, and no search: the model must stay the one that was pickled.
             chosen = replace(self._growth.problem, penalty=Penalty(np.atleast_1d(self.alpha_)))
             again = self._growth.solved(chosen)
             assert again.grams is not None
@@ -255,6 +263,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "the sums that standard deviations need stayed with the fit and are not part of a pickled "
                 "model; ask for return_std once before pickling, or fit again"
             )
+        # One factor of D² serves all targets of one alpha; several would need one each.
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")

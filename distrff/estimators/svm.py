@@ -47,8 +47,10 @@ class MarginClassifier(MarginParameters, KernelClassifier):
         self.rkhs_norm_ = result.entries["rkhs_norm"]
         self.C_ = search.C
         if np.isinf(search.C):
+            # The rows nearest to f = 0 have |f| = 1, and f changes by ‖w‖ a unit of distance.
             self.margin_ = 1 / self.rkhs_norm_
         if search.grid is not None:
+            # A search that was interrupted before its first value has judged none.
             self.cv_score_ = float(search.mean_scores.min(initial=np.inf))
             self.cv_results_ = {
                 "C": search.grid,
@@ -147,6 +149,8 @@ class KernelSVC(MarginClassifier):
 
     def _problem(self) -> Problem:
         one_of("loss", self.loss, MARGINS)
+        # Only the hinge and its square have a hard margin: a likelihood falls for ever, and has no end at
+        # C=inf.
         return solvable(margin_problem(self, MARGINS[self.loss](), hard_margin=True))
 
 

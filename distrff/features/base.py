@@ -82,6 +82,8 @@ class RowSource(Protocol):
         """The source of the rows that this map makes of them."""
 
 
+# The first pass brings these rows to the client: they take 32 MiB in float64, and more only where 2,048 rows
+# do.
 _SAMPLE_ROWS = 16_384
 _SAMPLE_BYTES = 2**25
 _MIN_SAMPLE_ROWS = 2_048
@@ -133,17 +135,21 @@ class Sample:
 
     def in_own_units(self) -> Sample:
         """The sample with its columns as they were before they were scaled."""
+        # Scaling subtracts before it divides; this undoes it in the reverse order.
         X = self.X if self.column_scale is None else self.X * self.column_scale
         X = X if self.column_shift is None else X + self.column_shift
         return replace(self, X=X, column_scale=None, column_shift=None)
 
     def shuffled_rows(self, name: str) -> np.ndarray:
         """The numbers of the rows of positive weight in the random order of that name."""
+        # Rows of weight 0 are left out before the draw: a sample without them has the others in the same
+        # order.
         return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
 
     @property
     def n_weighted_rows(self) -> int:
         """About how many of all rows have a positive weight, from their share in the sample."""
+        # The sample is drawn evenly over all rows, whatever their weights.
         return round(np.count_nonzero(self.weights) / self.X.shape[0] * self.row_source.n_rows)
 
 
@@ -239,6 +245,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
         try:
             return self.fit_sample(sample)
+        # Below here columns have numbers alone; only this map knows what the user calls them.
         except ColumnError as error:
             raise error.named(names) from None
 
@@ -248,6 +255,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return False
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
+        # After a fit the fitted map decides: `set_params` may have changed the parameters since.
         takes_sparse = self.takes_sparse_rows if reset else self.specification_.takes_sparse_rows
         sparse = "csr" if takes_sparse else False
         return validate_data(
@@ -312,6 +320,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             array of such blocks.
         """
         check_is_fitted(self, "specification_")
+        # Dask arrays are known by their methods: feature maps import no Dask.
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
             return self._transform_lazily(X)
         return self.specification_.build().apply(self._rows(X, reset=False))
@@ -338,6 +347,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         dtype = self.output_dtype(X.dtype)
+        # Given `meta`, Dask does not call the function on an empty block to learn its type. The token begins
+        # the keys of the tasks, by which Dask's dashboard groups them.
         return X.map_blocks(
             transform_block,
             self.specification_,
@@ -362,6 +373,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.specification_.nested_sizes()
 
     @property
+    # ClassNamePrefixFeaturesOutMixin counts the names of its features by it.
     def _n_features_out(self) -> int:
         return self.specification_.n_features
 
@@ -385,6 +397,7 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 def transform_block(X: Any, specification: FittedMap) -> np.ndarray:
     """z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
+    # A sparse block may come in any of SciPy's formats, and a dense one as a slice of a wider array.
     rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
     return specification.build().apply(rows)
 
@@ -428,6 +441,8 @@ class KernelFeatureMap(FeatureMap):
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         """The `SmallRidge` that widths are judged by; that of Fourier features by default."""
         ridge = search_module("ridge")
+        # The best width falls with the number of features, so the small model has the map's own number where
+        # it can.
         return ridge.FourierRidge(rows, kernel, min(int(self.n_components), ridge.FEATURES))
 
     def _small_flops(self, n_rows: int, n_columns: int) -> float:
@@ -441,6 +456,7 @@ class KernelFeatureMap(FeatureMap):
     def decide(self, sample: Sample) -> None:
         """Set the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self.chosen_kernel, None
+        # First the metric: its width is sought together with it, and belongs to the projected rows.
         if kernel.metric == LEARNED:
             kernel, search = search_module("metric").learned_metric(
                 kernel, sample, self._metric_components(), by_bins=Trait.SPARSE in self.traits
@@ -451,6 +467,7 @@ class KernelFeatureMap(FeatureMap):
             )
         elif kernel.is_auto:
             metric = kernel.metric
+            # Under a given metric widths are distances of projected rows, so they are sought among these.
             judged = sample if metric is None else projected_sample(sample, metric)
             kernel, search = search_module("widths").automatic_length_scale(
                 kernel.without_metric(), judged, self._small_ridge
@@ -498,12 +515,15 @@ class KernelFeatureMap(FeatureMap):
         if not self.chosen_kernel.is_ard:
             return float(widths.SEARCH_ERRORS * small_flops)
         shrinking = widths.shrinking_errors(n_columns) * small_flops if self._shrinks_ard else 0.0
+        # The search by likelihood samples rows itself, within its own budget.
         return float(widths.LikelihoodBudget().flops(n_rows, n_columns) + shrinking)
 
     def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
         kernel = self.chosen_kernel
         if kernel.is_auto:
+            # The random rows of a trial have no targets, from which alone a metric is learned.
             learned = kernel.metric == LEARNED
+            # Sizes and costs of a map do not depend on widths.
             kernel = kernel.with_widths(1.0)
             self.set_params(kernel=kernel.without_metric() if learned else kernel)
         if most_components is not None and hasattr(self, "n_components"):
@@ -515,6 +535,8 @@ class KernelFeatureMap(FeatureMap):
         inner = {
             name.removeprefix("kernel__"): v for name, v in params.items() if name.startswith("kernel__")
         }
+        # A kernel that comes in the same call is set first: `kernel__…` are then its parameters. Kernels are
+        # immutable, so scikit-learn's way of setting them in place does not serve.
         super().set_params(**{name: v for name, v in params.items() if not name.startswith("kernel__")})
         if inner:
             if self.kernel is None:

@@ -14,6 +14,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, RowsInMemory, RowSource, Sample, search_module
 from distrff.features.fitted import (
+    KEY_ROWS,
     Arrays,
     KernelMap,
     MapFromRows,
@@ -106,6 +107,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         laplacian_factors(self.chosen_kernel)
         check_count("n_grids", self.n_grids)
         check_count("n_bins", self.n_bins, or_none=True)
+        # A grid without a column of its own would have no bin at all.
         if self.n_bins is not None and self.n_bins < self.n_grids:
             raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
@@ -124,6 +126,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         return float(search_module("ridge").binned_flops(n_rows, n_columns, int(self.n_grids)))
 
     def _metric_components(self) -> int:
+        # A metric comes from gradients, which bins have not: cosines and sines of another kernel learn it.
         return int(search_module("ridge").FEATURES)
 
     def _frozen(self, kernel: Kernel, sample: Sample) -> BinningMap | HashedBinningMap:
@@ -157,8 +160,6 @@ def _pairs(ends: np.ndarray) -> float:
 
 
 # The fitted map: grids, and the column of Z of each bin.
-
-KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)
@@ -211,6 +212,7 @@ class _AnyBinningMap(KernelMap):
 
     def tile(self, X: np.ndarray) -> OneHotTile:
         """z(X) as column numbers and one value, which is not rounded to the dtype of X."""
+        # Column numbers alone: CSR would store and read the same value once for every entry.
         return OneHotTile(self._bins(X), self._value, self.n_features)
 
     def _bins(self, X: np.ndarray) -> np.ndarray:
@@ -259,6 +261,7 @@ class BinningMap(_AnyBinningMap, MapFromRows):
         return frozenset({Trait.SPARSE, Trait.FROM_ROWS})
 
     def _columns_of(self, arrays: Arrays) -> Callable[[np.ndarray], np.ndarray]:
+        # Stored tables may be damaged, and the compiled look-up checks no index.
         bins = BinIds(arrays["keys"], arrays["ends"])
         bins.check(self.n_grids, self.n_bins)
         return bins.find
@@ -276,6 +279,7 @@ def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
     """The first column of each grid's run, and the end of the last run."""
+    # Runs differ by one column at most where the grids do not divide the columns.
     return np.arange(n_grids + 1) * n_bins // n_grids
 
 
@@ -335,6 +339,8 @@ class Grids:
         """
         _compile_keys()
         keys = np.empty((len(self), len(X)), np.uint64)
+        # Bins of a model are those of the dtype of its rows: a row of float32 near an edge may lie in the
+        # next bin of float64. Hence grids are cast, and rows are not.
         steps, offsets = self.steps.astype(X.dtype), self.offsets.astype(X.dtype)
         first, second = self.multipliers
         _keys(X, steps, offsets, first, second, X.dtype.type(_FARTHEST), keys)
@@ -347,6 +353,7 @@ def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) 
     In one column k(δ)/k(0) = E max(0, 1 − |δ|/p) for a pitch p of the density p·k″(p)/k(0) (Rahimi and Recht
     2007, section 4). For exp(−|δ|/ℓ) that is Gamma(2, ℓ), and a product of Laplacians adds their 1/ℓ.
     """
+    # ∏ exp(−|δ|/ℓ_i) = exp(−|δ|·Σ 1/ℓ_i).
     rates = sum(1.0 / factor.column_widths(n_columns) for factor in laplacian_factors(kernel))
     return rng_of("pitch").standard_gamma(2.0, (n_grids, n_columns)) / rates
 
@@ -382,6 +389,8 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
     lows, highs = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
     high, low = np.empty(_TILE, np.int32), np.empty(_TILE, np.int32)
     for start in range(0, n_rows, _TILE):
+        # Inner loops run over whole tiles, of a length that the compiler knows; keys of rows from n on are
+        # those of stale numbers, and not written.
         n = min(_TILE, n_rows - start)
         for i in range(n):
             for j in range(n_columns):
@@ -402,6 +411,7 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
                     continue
                 for i in range(_TILE):
                     place = np.floor(column[i] * step + offset)
+                    # A conversion of larger numbers to an integer has no defined result.
                     place = max(min(place, farthest), -farthest)
                     bin_ = np.int32(place)
                     high[i] += a * bin_
@@ -453,6 +463,7 @@ class BinCounts:
 
     def merge(self, other: BinCounts) -> BinCounts:
         """The counts of both; neither is changed."""
+        # Dask may give either part to a task that is run again, so neither may change.
         both = BinCounts.empty(len(self.used))
         for g, n in enumerate((self.used + other.used).tolist()):
             both._take(g, self.keys[g], self.counts[g], n)
@@ -464,6 +475,8 @@ class BinCounts:
         found = []
         for keys, counts in zip(self.keys, self.counts, strict=True):
             slots = np.flatnonzero(counts)
+            # The order of slots depends on the order of rows; that of keys on the bins alone. So columns of Z
+            # are the same for any chunks.
             slots = slots[np.argsort(keys[slots])]
             found.append((keys[slots], counts[slots]))
         return found
@@ -472,6 +485,8 @@ class BinCounts:
         """Add bins of one grid after making room for n new ones; a bin of 0 rows is skipped."""
         _compile_tables()
         n_bins = int(self.used[g]) + n
+        # At most half full: linear probing then looks at 1.5 slots for a bin that is there, and at 2.5 for
+        # one that is not, on average (Knuth, The Art of Computer Programming, volume 3, section 6.4).
         if 2 * n_bins > len(self.keys[g]):
             n_slots = _slots_of(2 * n_bins)
             larger = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.int64)
@@ -586,7 +601,6 @@ def _find(keys, firsts, tables, numbers, ids):
 
 # The reduction of all rows to the occupied bins.
 
-_STRIP = 2**13  # rows
 _MAX_BINS_PER_PASS = 2**21
 _MAX_GRIDS_PER_PASS = 64
 _MAX_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
@@ -606,17 +620,20 @@ class BinReduction:
     def update(
         self, total: BinCounts, start: int, X: np.ndarray, sample_weight: np.ndarray | None
     ) -> BinCounts:
+        # A bin of rows of weight 0 alone would be a column that is always zero.
         if sample_weight is not None:
             X = X[sample_weight > 0]
-        for first in range(0, len(X), _STRIP):
-            total = total.with_rows(self.grids.keys(X[first : first + _STRIP]))
+        for first in range(0, len(X), KEY_ROWS):
+            total = total.with_rows(self.grids.keys(X[first : first + KEY_ROWS]))
         return total
 
     def merge(self, first: BinCounts, second: BinCounts) -> BinCounts:
         return first.merge(second)
 
     def size_bytes(self, n_rows: int) -> int:
-        return _SLOT_BYTES * len(self.grids) * 4 * (n_rows + _STRIP)
+        # A table of n bins has up to 4n slots: at most half are used, and sizes are powers of two. Room is
+        # made for a strip of rows before it is known which of their bins are new.
+        return _SLOT_BYTES * len(self.grids) * 4 * (n_rows + KEY_ROWS)
 
 
 def min_passes(n_grids: int) -> int:
@@ -641,6 +658,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
         reduction = BinReduction(grids[first:last], label)
         found += row_source(reduction, min_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
+        # By the average so far, and not at the end: each pass may take hours.
         if n_bins * len(grids) > _MAX_BINS * len(found):
             raise InputError(
                 f"{len(found)} of {len(grids)} grids already have {n_bins:,} occupied bins, and at most "

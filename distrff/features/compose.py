@@ -39,6 +39,8 @@ class ConcatenatedMap(FittedMap):
 
     @property
     def traits(self) -> frozenset[Trait]:
+        # Not nested or rescaled, whatever the parts are: leading columns are not a smaller map of all of
+        # them. Sparse parts, and those in their own units, were refused.
         of_parts = [part.traits for part in self.parts]
         of_any, of_all = frozenset[Trait]().union(*of_parts), frozenset(Trait).intersection(*of_parts)
         return (of_any & {Trait.FROM_ROWS, Trait.BASIS}) | (of_all & {Trait.NO_ARRAYS})
@@ -57,6 +59,7 @@ class ConcatenatedMap(FittedMap):
 
     @property
     def inside(self) -> dict[str, FittedMap]:
+        # These prefixes are names of arrays in stored models.
         return {f"part{i}_": part for i, part in enumerate(self.parts)}
 
     def with_inside(self, maps: list[FittedMap]) -> Self:
@@ -99,13 +102,13 @@ class ConcatenatedMap(FittedMap):
     def basis(self, X: np.ndarray) -> np.ndarray:
         if not self.has_basis:
             return self.apply(X)
+        # The basis of a Nyström part are kernel values, whose rounding its solve would magnify.
         exact = X.astype(np.float64, copy=False)
         return np.concatenate([part.basis(exact) for part, _ in self.prepared], axis=1)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if not self.has_basis:
             return super().basis_coef(coef, dtype)
-        # The roots of the weights multiply few vectors here, and not all rows.
         own = np.split(coef, np.cumsum([part.n_features for part in self.parts])[:-1])
         exact = np.dtype(np.float64)
         parts = zip(self.prepared, own, strict=True)
@@ -212,6 +215,7 @@ class ConcatenatedFeatures(FeatureMap):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name, those of map i as `maps__i__…`."""
+        # Its own walk finds parameters that are objects, and not those in a list.
         params: dict[str, Any] = super().get_params(deep=False)
         if deep and isinstance(self.maps, list | tuple):
             for i, map_ in enumerate(self.maps):
@@ -229,7 +233,7 @@ class ConcatenatedFeatures(FeatureMap):
             return self
         maps = list(self.maps)
         # A map that replaces another comes before the parameters that are set in it.
-        for name in sorted(inner, key=lambda name: name.count("__")):  # maps before their parameters
+        for name in sorted(inner, key=lambda name: name.count("__")):
             _, index, *rest = name.split("__", 2)
             if not index.isdigit() or int(index) >= len(maps):
                 raise InputError(f"there is no {name!r}: the maps are numbered from 0 to {len(maps) - 1}")
@@ -267,6 +271,7 @@ class LinearMap(FittedMap):
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:
+            # Not X itself: whoever gets features may write to them, and X can be the user's own array.
             return X.copy()
         out[...] = X
         return out

@@ -64,6 +64,7 @@ class EquispacedMap(KernelMap):
 
     @property
     def rows_at_once(self) -> int:
+        # A transform costs a fine grid of about as many places as modes, so as many points should share it.
         return int(np.clip(self.n_features, *_ROWS_AT_ONCE))
 
     def outside(self, X: np.ndarray) -> np.ndarray:
@@ -74,6 +75,7 @@ class EquispacedMap(KernelMap):
         return np.array([[0.0 if b is None else (b[0] + b[1]) / 2 for b in self.lattice.bounds]])
 
     def derive(self) -> dict[str, np.ndarray]:
+        # Roots, as features and coefficients each take one of the two factors of w.
         return {"root_weights": np.sqrt(self.lattice.weights(self.kernel))}
 
     def prepare(self, arrays: Arrays) -> np.ndarray:
@@ -89,12 +91,15 @@ class EquispacedMap(KernelMap):
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
         half = self.n_features // 2
+        # In the order of the lattice −j is the mirror image of j, so the second half has one of each pair.
         J = np.stack([g.ravel() for g in self._modes()])[:, half + 1 :]
         phase = np.stack(self.lattice.phases(X), axis=1) @ J
+        # w·e^{iθ} + w·e^{−iθ} has the kernel of √(2w)·cos θ and √(2w)·sin θ.
         amplitude = math.sqrt(2.0) * self.prepared.ravel()[half + 1 :]
         Z[:, 0] = self.prepared.ravel()[half]
         Z[:, 1::2] = np.cos(phase) * amplitude
         Z[:, 2::2] = np.sin(phase) * amplitude
+        # Outside of the box features repeat those of other places: NaN rather than a plausible answer.
         Z[self.lattice.outside(X)] = np.nan
         return Z
 
@@ -104,6 +109,7 @@ class EquispacedMap(KernelMap):
     def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
         C = [self.prepared * lattice_of(w, self.prepared.shape) for w in coef.T]
+        # Functions are real, so the imaginary part of a transform serves a second one: half the transforms.
         C.extend([np.zeros_like(C[0])] * (len(C) % 2))
         return np.stack([a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)])
 
@@ -133,6 +139,7 @@ class EquispacedMap(KernelMap):
         if max(x.size * n for x, n in zip(points, self.prepared.shape, strict=True)) > _MAX_AXIS_NUMBERS:
             return None
         shape = [len(x) for x in axes]
+        # The values do not depend on columns without modes, and are broadcast along them.
         inner = [len(axes[j]) if j in lattice.columns else 1 for j in range(lattice.n_columns)]
         F = np.empty((*shape, coef.shape[1]))
         for output, w in enumerate(coef.T):
@@ -156,6 +163,7 @@ def lattice_of(coef: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     half = len(coef) // 2
     flat = np.empty(len(coef), np.complex128)
     flat[half] = coef[0]
+    # a·√2·cos θ + b·√2·sin θ = c·e^{iθ} + c̄·e^{−iθ} for c = (a − ib)/√2; √w is multiplied later.
     flat[half + 1 :] = (coef[1::2] - 1j * coef[2::2]) / math.sqrt(2.0)
     flat[:half] = flat[:half:-1].conj()
     return flat.reshape(shape)
@@ -277,6 +285,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         check_count("n_components", self.n_components, or_none=True)
         if not is_number(self.tol) or not 0 < self.tol < 1:
             raise InputError(f"the map's tol must be between 0 and 1, got {self.tol!r}: a share of k(0)")
+        # Names of columns are known at the fit; what can be checked without them is refused here, before a
+        # pass.
         _pairs(self.bounds, None)
         _periods(self.period, None)
 
@@ -325,6 +335,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
         if self.widths_are_undecided:
+            # One lattice, and so one pass, must serve every width that the search will compare.
             self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
         else:
             self.lattice_, _ = box.lattice(pilot, pilot, self.tol, self._max_modes(n_rows))
@@ -344,6 +355,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def with_kernel(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
         """The fitted map with another kernel, on this lattice or a central part of it."""
+        # The pilot's map stays as it is: `specification_` and `kernel_` of one object always belong together.
         chosen = clone(self)
         for name in ("seed_", "n_features_in_", "pilot_kernel_"):
             setattr(chosen, name, getattr(self, name))
@@ -358,6 +370,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         `kernel` is the one that was given, perhaps with undecided parts.
         """
         found = cls(kernel, tol=tol)
+        # Nothing of this map is drawn, so any seed is its seed.
         found.seed_, found.n_features_in_ = 0, specification.n_columns
         found.pilot_kernel_, found.length_scale_search_ = specification.kernel, None
         found.specification_ = found._map_of(specification.kernel, specification.lattice).with_digest()
@@ -384,6 +397,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                     )
                 bounds.append(given[j])
             else:
+                # Rows to predict may lie a little beyond those of the fit.
                 margin = _MARGIN * (high - low)
                 bounds.append((low - margin, high + margin))
         return Box(tuple(bounds), tuple(periods.get(j) for j in range(d)))
@@ -398,11 +412,13 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         if kernel.is_ard and sample.y is not None and np.count_nonzero(sample.weights) >= _MIN_ROWS_OF_WIDTHS:
             budget = search_module("widths").LikelihoodBudget(max_rows=PILOT_ROWS)
             found, search = search_module("widths").relevant_length_scales(kernel, sample, budget=budget)
+            # A note says that the likelihood found no more than noise.
             if "note" not in search:
                 self.length_scale_search_ = search
                 return found
         widths = search_module("widths")
         if kernel.is_ard:
+            # Columns are in their own units, which one width for all would compare with each other.
             deviation = sample.X.std(axis=0)
             scale = np.where(deviation > 0, deviation, 1.0)
             found, search = widths.proportional_length_scales(kernel, scale, sample, self._small_ridge)
@@ -413,6 +429,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         ridge = search_module("ridge")
+        # Widths of a random map only begin the search here, which the sums over all rows finish.
         return ridge.FourierRidge(rows, kernel, ridge.FEATURES)
 
 
@@ -549,8 +566,10 @@ class Lattice:
         """2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
         found = []
         for j, h, c in zip(self.columns, self.spacing, self.centre, strict=True):
+            # float64 before the subtraction: a mode j multiplies the error of a phase by up to m.
             turns = (X[:, j].astype(np.float64) - c) * h
             if self.bounds[j] is None:
+                # A period is one turn, so that whole turns mean nothing; transforms take phases in [−π, π].
                 turns -= np.rint(turns)
             found.append(2.0 * math.pi * turns)
         return found
@@ -572,6 +591,8 @@ class Lattice:
         total = 0.0
         for i, j in enumerate(self.columns):
             line, others = _Line(kernel.along([j])), self._images_elsewhere(kernel, j)
+            # Poisson's formula: k̃ is k with all its images at distances n/h, less the weights of the modes
+            # left out. Columns add up, each times the sums of the others.
             total += others * line.tail(self.spacing[i], self.modes[i])
             bounds = self.bounds[j]
             if bounds is not None:
@@ -590,6 +611,7 @@ class Lattice:
             if (bounds := self.bounds[j]) is not None:
                 images = _Line(kernel.along([j])).images(bounds[1] - bounds[0], self.spacing[i])
                 budget -= self._images_elsewhere(kernel, j) * images
+        # The images alone exceed `tol`: no number of modes would do.
         if budget <= 0:
             return None
         share, modes = budget / len(self.columns), []
@@ -619,6 +641,7 @@ class Lattice:
             return cls(
                 data["n_columns"],
                 tuple(map(index, data["columns"])),
+                # `index` and not `int`, which would take a mode of 2.5 from a damaged file as 2.
                 tuple(map(index, data["modes"])),
                 tuple(map(_number, data["spacing"])),
                 tuple(map(_number, data["centre"])),
@@ -658,14 +681,17 @@ class _Line:
 
     def images(self, width: float, spacing: float) -> float:
         """Σ k(δ + n/h) over n ≠ 0 at most, for differences |δ| up to the width of the box."""
+        # For |δ| ≤ width the nearest image, at 1/h, is at least 1/h − width away.
         nearest = 1.0 / spacing - width
         if nearest <= 0:
             return math.inf
+        # Both sides, all images at the distance of the nearer one: kernels fall, so this is a bound.
         return 2.0 * float(self._at(nearest + np.arange(_N_IMAGES) / spacing).sum())
 
     def spacing(self, width: float, error: float) -> float:
         """The largest h whose images add up to `error` at most."""
         low, high = 0.0, width
+        # Doubled until the images are far enough, then bisected forty times, to some 1e-12 of it.
         while self.images(width, 1.0 / (width + high)) > error:
             low, high = high, 2.0 * high
         for _ in range(40):
@@ -682,6 +708,7 @@ class _Line:
     def _shells(self, spacing: float, m: int) -> np.ndarray:
         """Σ_{|j| ≤ i} w_j for i = 0 … m."""
         w = self.kernel.lattice_weights([spacing], [m])[m:] / self.kernel.at_zero
+        # w_{−j} = w_j, and w_0 stands once.
         return np.asarray(2.0 * np.cumsum(w) - w[0])
 
     def tail(self, spacing: float, m: int) -> float:
@@ -695,6 +722,7 @@ class _Line:
         total, n = self.total(spacing), _FIRST_MODES
         while True:
             sums = self._shells(spacing, n)
+            # A tail that ends within the first half of the modes looked at is known well enough.
             if max(total, sums[-1]) - sums[n // 2] <= error:
                 m = int(np.searchsorted(sums, max(total, sums[-1]) - error))
                 return m if m <= max_modes else None
@@ -766,11 +794,13 @@ class Box:
         for j, error in zip(columns, tolerances, strict=True):
             period = self.periods[j]
             if period is not None:
+                # The period itself is the distance of images: they are meant, and no error.
                 spacing.append(1.0 / period)
                 centre.append(0.0)
             else:
                 b = bounds[j]
                 assert b is not None
+                # The longest width reaches farthest, so its images ask for the finest spacing.
                 spacing.append(_Line(longest.along([j])).spacing(self._width(j), _IMAGE_SHARE * error))
                 centre.append((b[0] + b[1]) / 2)
 
@@ -784,6 +814,7 @@ class Box:
             """The modes of wider kernels: frequencies are in inverse proportion to widths."""
             return np.ceil(modes / factor).astype(np.int64)
 
+        # Bisection for the logarithm of the factor; e⁴⁰ leaves one mode of any number.
         low, high = 0.0, 40.0
         for _ in range(50 if math.prod((2 * modes + 1).tolist()) > max_modes else 0):
             middle = (low + high) / 2

@@ -122,6 +122,7 @@ class FittedMap(ABC):
     def nested_sizes(self) -> tuple[int, ...]:
         """Sizes of the maps that are its leading columns, ascending: D halved down to 16, all even."""
         sizes = [self.n_features]
+        # A multiple of four has an even half, which holds whole pairs of a cosine and a sine.
         while Trait.NESTED in self.traits and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
             sizes.append(sizes[-1] // 2)
         return tuple(reversed(sizes))
@@ -213,6 +214,8 @@ class FittedMap(ABC):
 
     def ready(self, arrays: Arrays) -> Self:
         """The map with these arrays prepared."""
+        # A shallow copy keeps what is cached, such as the kernel read from its text; it is set past the
+        # frozen `__setattr__`, as nobody else has seen the copy yet.
         found = copy(self)
         object.__setattr__(found, "prepared", self.prepare({n: in_one_layout(A) for n, A in arrays.items()}))
         return found
@@ -223,6 +226,7 @@ class FittedMap(ABC):
         `arrays` replace those derived here. Without them it raises FrequencyMismatch if the arrays derived
         here differ from the client's in the sixth digit.
         """
+        # Not kept on the map: unpickled in task after task, it would be prepared anew in each.
         return _CACHE.ready(self, arrays)
 
     def build_sent(self, arrays: Arrays) -> Self:
@@ -230,6 +234,7 @@ class FittedMap(ABC):
         return self.build(sent_arrays(arrays) or None)
 
     def __getstate__(self) -> dict[str, Any]:
+        # What is prepared can take hundreds of megabytes, and may hold a lock, which no pickle takes.
         return {name: value for name, value in vars(self).items() if name != "prepared"}
 
     @abstractmethod
@@ -295,8 +300,10 @@ class FittedMap(ABC):
         kept : optional
             b(X), where it stayed in memory.
         """
+        # Values and sums share one tile, which is made once and still in a cache when it is read again.
         B = self.basis_tile(X) if kept is None else kept
         S = slopes(values_of(B, coef))
+        # How many sums there are is known from the slopes alone, and their best layout from the kind of tile.
         sums = zero_sums(len(S), B) if sums is None else sums
         add_transposed_product(sums, S, B)
         return sums
@@ -329,6 +336,8 @@ class FittedMap(ABC):
     def to_dict(self) -> dict[str, Any]:
         """The map as strict JSON data, its `kind` included, without arrays."""
         data: dict[str, Any] = {"kind": self.kind}
+        # Fields that end in _json are canonical text in memory, as maps are keys of a cache and must be
+        # hashable; in files they are plain data.
         for name in self._stored_fields():
             value = getattr(self, name)
             data[name.removesuffix("_json")] = json.loads(value) if name.endswith("_json") else value
@@ -358,6 +367,7 @@ class MapFromRows(FittedMap):
     def derive(self) -> dict[str, np.ndarray]:
         if self.arrays is None:
             raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent with it")
+        # The maps inside add theirs, under their prefixes.
         return dict(self.arrays) | super().derive()
 
     def digest_of(self, arrays: Arrays) -> str:
@@ -371,6 +381,7 @@ class MapFromRows(FittedMap):
         return replace(super().without_arrays(), arrays=None)
 
     def with_arrays(self, arrays: Arrays) -> Self:
+        # No name starts with an empty tuple: a map without others inside takes all.
         own = {name: A for name, A in arrays.items() if not name.startswith(tuple(self.inside))}
         return replace(super().with_arrays(arrays), arrays=own)
 
@@ -455,10 +466,13 @@ class _ReadyMaps:
     """The ready maps used last, bounded in number and in bytes; safe for threads, and not picklable."""
 
     def __init__(self) -> None:
+        # Preparing a projected map builds the map inside it through this cache, in the same thread.
         self._lock = threading.RLock()
         self._maps: OrderedDict[tuple[FittedMap, bool], Any] = OrderedDict()
 
     def ready(self, map_: FittedMap, arrays: Arrays | None) -> Any:
+        # Arrays that were sent are not those derived here, not to the last bit; equal maps of both kinds are
+        # kept apart.
         key = (map_, arrays is None)
         with self._lock:  # held while deriving: a second thread waits instead of deriving again
             if key not in self._maps:
@@ -470,6 +484,7 @@ class _ReadyMaps:
         """Keep the map of arrays that this process just derived."""
         with self._lock:
             COUNTS["derivations"] += 1
+            # The client derives arrays for their digest; `build` for its own rows would draw the same again.
             self._add((map_, True), arrays)
 
     def _add(self, key: tuple[FittedMap, bool], arrays: Arrays) -> None:
@@ -534,6 +549,7 @@ class MapCost:
 
     def flops(self, n_features: int, column_share: float = 1.0) -> float:
         """Flops of a row that has entries in a share of the columns."""
+        # Only products with the row itself get cheaper for sparse rows; what follows meets dense features.
         of_entries = column_share * (self.row_flops + self.product_flops * n_features)
         return of_entries + self.feature_flops * n_features + self.triangle_numbers(n_features)
 
@@ -608,6 +624,7 @@ def project(X: Any, P: np.ndarray) -> np.ndarray:
     U = np.empty((X.shape[0], len(P)), X.dtype)
     for start in range(0, len(U), _STRIP_ROWS):
         strip = slice(start, start + _STRIP_ROWS)
+        # A CSR strip times a dense matrix is dense; so only the strip is ever held in float64.
         U[strip] = X[strip].astype(np.float64, copy=False) @ P.T
     return U
 
@@ -750,6 +767,7 @@ class ProjectedMap(MapFromRows):
 
     def n_phases_beyond(self, limit: float, magnitude: np.ndarray) -> int:
         P, inner = self.prepared
+        # |(Px)_i| ≤ Σ_j |P_ij|·|x_j|.
         return int(inner.n_phases_beyond(limit, np.abs(P) @ magnitude))
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
@@ -769,6 +787,8 @@ def projected_cost(inner: MapCost, n_coordinates: int, n_columns: int) -> MapCos
     return replace(
         inner,
         row_flops=inner.row_flops + 2.0 * n_coordinates * n_columns,
+        # Proportional to D, but of dense projections: `feature_flops` has it, which no share of the columns
+        # reduces.
         product_flops=0.0,
         feature_flops=inner.feature_flops + inner.product_flops,
         fixed_numbers=inner.fixed_numbers + float(n_coordinates) * n_columns,
@@ -814,6 +834,7 @@ def map_from_dict(data: Mapping[str, Any]) -> FittedMap:
             data = {**data, "parts": parts, "weights": tuple(data["weights"])}
         if kind == "projected":
             inner = map_from_dict(data["inner"])
+            # Its kernel and k(0) are asked for as if they were the projected map's own.
             if not isinstance(inner, KernelMap):
                 raise ModelFileError(f"a stored projected map holds a {inner.kind} map, which has no kernel")
             data = {**data, "inner": inner}

@@ -55,6 +55,7 @@ def draw_frequencies(
     coordinates than Sobol sequences have.
     """
     if sampling == "iid":
+        # Names of streams are part of every stored model: under another name its seed gives another map.
         return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))
     one_of("sampling", sampling, SAMPLINGS)
     draw = _quasi_random_frequencies
@@ -66,6 +67,7 @@ def draw_frequencies(
     order = component_order([share for share, _ in components], n_frequencies)
     W = np.empty((n_columns, n_frequencies))
     for index, (_, component) in enumerate(components):
+        # Interleaved and not side by side: any leading frequencies then have the components in their shares.
         members = np.flatnonzero(order == index)
         W[:, members] = draw(component, len(members), n_columns, streams_under(seed, sampling, index))
     return W
@@ -102,11 +104,13 @@ def _orthogonal_frequencies(
     kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
 ) -> np.ndarray:
     n_blocks = -(-n_frequencies // n_columns)
+    # A stream for each block: the leading blocks do not depend on how many follow.
     directions = [_haar_orthogonal(n_columns, rng_of("directions", b)) for b in range(n_blocks)]
     if not directions:
         return np.empty((n_columns, 0))
     radii = kernel.radii(n_frequencies, n_columns, rng_of)
     W = np.concatenate(directions, axis=1)[:, :n_frequencies] * radii
+    # Rotation invariance, and so orthogonality, holds in columns divided by their widths.
     return W / kernel.widths(n_columns)[:, None]
 
 
@@ -163,11 +167,13 @@ class DenseProduct:
         """Write the phases of the frequencies from `first` on that `theta` has columns for."""
         W = self._W[X.dtype][:, first : first + theta.shape[1]]
         if issparse(X):
+            # SciPy's sparse product cannot write to a given array.
             theta[...] = X @ W
         else:
             np.matmul(X, W, out=theta)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
+        # |ωᵀx| ≤ Σ|ω_j|·|x_j|, which x_j = ±magnitude_j attain.
         return magnitude @ np.abs(self.frequencies())
 
 
@@ -246,10 +252,12 @@ class FourierMap(KernelMap):
             dense = product_cost(self.n_columns)
             cost = replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
         else:
+            # Loaded when first needed: most fits have dense draws, and never read that file.
             from distrff.features.structured import structured_cost
 
             counts = [m for _, _, m in self._components()[0] if m]
             cost = cost_of_parts((structured_cost(self.sampling, m, self.n_columns), m) for m in counts)
+        # Costs of a projection are for each frequency, which makes one feature, or a pair.
         share = self.n_frequencies / self.n_components
         return replace(
             cost,
@@ -333,6 +341,7 @@ class FourierMap(KernelMap):
         for start in range(0, n, rows):
             strip = X[start : start + rows]
             for first in range(0, m, columns):
+                # One buffer a thread: fresh memory for each strip would be paged in again and again.
                 theta = scratch("phases", strip.shape[0], min(columns, m - first), X.dtype)
                 if product:
                     product.project(strip, theta, first)
@@ -345,9 +354,11 @@ class FourierMap(KernelMap):
         """Write the features of the frequencies from `first` on to their columns of Z."""
         width = self.n_features // self.n_frequencies  # columns a frequency
         Z = Z[:, width * first : width * (first + theta.shape[1])]
+        # E cos²(ωx + b) is a half over b, where a cosine and a sine have cos² + sin² = 1: hence the 2.
         scale = float(np.sqrt((2.0 if self.form == "phase" else 1.0) * self.at_zero / self.n_frequencies))
         offsets: ByDtype | None = self.prepared.offsets
         if offsets is not None:
+            # In place: phases are scratch, and nobody reads them again.
             theta += offsets[theta.dtype][first : first + theta.shape[1]]
             cosine(theta, Z, scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
@@ -361,6 +372,7 @@ def _frequencies(n_components: int, form: str) -> int:
 def _frequencies_of(ready: Any) -> np.ndarray:
     if isinstance(ready, ProjectedMap):
         P, inner = ready.prepared
+        # ωᵀ(Px) = (Pᵀω)ᵀx.
         return np.asarray(P.T @ _frequencies_of(inner))
     return np.asarray(ready.frequencies)
 

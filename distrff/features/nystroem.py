@@ -91,6 +91,7 @@ class NystroemMap(KernelMap, MapFromRows):
         # A damaged file may hold any number; the factor is rank x rank numbers.
         if landmarks.ndim != 2 or not 0 <= self.rank <= min(len(landmarks), self.n_components):
             raise InputError("the landmarks of a Nyström map do not fit its sizes; fit the model again")
+        # Landmarks beyond the rank lie in the span of those before, to rounding: they would add noise alone.
         return _Landmarks(self.kernel, landmarks[: self.rank])
 
     @property
@@ -106,6 +107,7 @@ class NystroemMap(KernelMap, MapFromRows):
                 K = self.basis(X[strip])
                 # Kᵀ is in the order of columns that LAPACK reads and overwrites.
                 Z[strip, :rank] = solve_factor(L, K.T, overwrite=True).T
+        # `out` may be memory with the features of other rows.
         Z[:, rank:] = 0.0
         return Z
 
@@ -119,6 +121,7 @@ class NystroemMap(KernelMap, MapFromRows):
         return self.kernel.block(X.astype(np.float64, copy=False), self.prepared.rows)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        # ⟨w, L_c⁻¹·b⟩ = ⟨L_c⁻ᵀ·w, b⟩.
         return self._solved(coef)
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
@@ -141,6 +144,8 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
     with one_blas_thread():
         K = kernel.block(landmarks, landmarks)
         try:
+            # K is symmetric: its transpose is K in LAPACK's order of columns, without a copy. Solves never
+            # read above the diagonal of the factor, so nothing there is cleared.
             return factor(K.T, overwrite=True, clean=False)
         except LinAlgError:
             raise InputError(
@@ -244,6 +249,7 @@ class NystroemFeatures(KernelFeatureMap):
 
     def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
         super()._prepare_trial(n_columns, most_components)
+        # A trial has a row for each landmark.
         return int(self.n_components)
 
     def _frozen(self, kernel: Kernel, sample: Sample) -> NystroemMap:
@@ -316,6 +322,7 @@ class LowestKeys:
         return row_hash(numbers, self.seed)
 
     def merge(self, first: Lowest, second: Lowest) -> Lowest:
+        # The lowest of two parts are among the lowest of each, so nothing is lost whatever the cuts.
         return self._lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
 
     def _lowest(self, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray) -> Lowest:
@@ -344,6 +351,7 @@ class LowestLeverageKeys(LowestKeys):
     label = "landmarks by leverage"
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
+        # 53 bits and a half: uniform on (0, 1) after the division, and never 0, whose logarithm is infinite.
         u = (row_hash(numbers, self.seed) >> np.uint64(11)).astype(np.float64) + 0.5
         n_rows = max(1, _STRIP_BYTES // (8 * len(self.pilot)))  # a tile may have 64 times as many
         strips = [self.scores(X[i : i + n_rows].astype(np.float64)) for i in range(0, len(X), n_rows)]
@@ -355,6 +363,7 @@ class LowestLeverageKeys(LowestKeys):
         norms = squared_norms(self.kernel, X)
         U = solve_factor(self._factor, K.T, overwrite=True)
         explained = np.einsum("ji,ji->i", U, U)
+        # Rounding can leave a pilot row less than nothing, and a score of 0 an infinite key.
         return np.maximum(norms - explained, _MIN_SCORE * np.maximum(norms, _MIN_SCORE))
 
     @cached_property
@@ -364,6 +373,7 @@ class LowestLeverageKeys(LowestKeys):
         return factor(K.T, overwrite=True, clean=False)
 
     def __getstate__(self) -> dict[str, object]:
+        # Up to 8 MB, which a task makes from the pilot rows sooner than it receives them.
         return {name: value for name, value in self.__dict__.items() if name != "_factor"}
 
 
@@ -401,7 +411,9 @@ def chosen_landmarks(
 
 def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
     eigenvalues = eigvalsh(kernel.block(pilot, pilot), check_finite=False)
+    # `eigvalsh` returns them in ascending order.
     smaller = eigenvalues[: max(1, len(pilot) // 2)]
+    # Pilot rows that repeat each other make K_PP singular; the factor of K_PP + γI must exist all the same.
     rounding = np.finfo(np.float64).eps * len(pilot) * eigenvalues[-1]
     return float(max(smaller.mean(), 16 * rounding, np.finfo(np.float64).tiny))
 

@@ -37,6 +37,7 @@ class Interleaved:
 
     def project(self, X: Any, theta: np.ndarray) -> None:
         for part, members in self._parts:
+            # Under another name than the caller's "phases", which theta itself is.
             phases = scratch("phases of a part", len(theta), len(members), theta.dtype)
             part.project(X, phases)
             theta[:, members] = phases
@@ -82,6 +83,8 @@ def _vectors(context, builder, array_type, array, offsets):
 def _load(builder, pointers, align):
     loaded = [builder.load(pointer) for pointer in pointers]
     for load in loaded:
+        # Tiles are aligned to their elements. Without a word LLVM presumes the 64 bytes of a vector, and the
+        # load faults.
         load.align = align
     return loaded
 
@@ -100,6 +103,7 @@ def _steps(builder, start, step, n):
 
 def _splat(builder, value, lanes):
     vector_type = ir.VectorType(value.type, lanes)
+    # LLVM's idiom for a broadcast, which its backends recognise as one instruction.
     one = builder.insert_element(
         ir.Constant(vector_type, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
     )
@@ -114,6 +118,7 @@ def _butterflies(builder, x):
         for i in range(len(x)):
             if not i & half:
                 a, b = x[i], x[i + half]
+                # Without fast-math flags: the compiler may neither reorder nor contract them, and bits stay.
                 x[i], x[i + half] = builder.fadd(a, b), builder.fsub(a, b)
         half *= 2
     return x
@@ -153,6 +158,7 @@ def _first_pass_8(typingcontext, source, out, order, diagonal, j, n_rows, r):
         def places(rows):
             return [builder.add(builder.mul(k, width), row) for k in rows]
 
+        # All eight are loaded before any is stored, so with the order 0, 1, 2, … it works in place.
         x = _load(builder, _vectors(context, builder, source, source_array, places(origins)), align)
         x = [
             builder.fmul(v, _splat(builder, f, _LANES[source.dtype])) for v, f in zip(x, factors, strict=True)
@@ -216,10 +222,13 @@ def signed_transform(source, out, order, diagonal, n_rows):
     """
     size, lanes = diagonal.size, _lanes_of(source)
     for j in range(0, size, RADIX):
+        # The permutation, the diagonal and the first three levels take one read and one write of the tile
+        # together.
         for r in range(0, n_rows, lanes):
             _first_pass_8(source, out, order, diagonal, j, n_rows, r)
     half = RADIX
     while half < size:
+        # A size that is no power of 8 has a last pass of radix 2 or 4.
         radix = min(RADIX, size // half)
         step = half * n_rows
         for start in range(0, size * n_rows, radix * step):
@@ -246,6 +255,7 @@ def scaled_transpose(source, start, step, n, m, factors, out, out_start, out_ste
                 source, start + i * step + j, step, out, out_start + j * out_step + i, out_step, factors, i
             )
         for j in range(m_whole, m):
+            # What does not fill a square goes entry by entry, by the same product, and so to the same bits.
             for k in range(i, i + lanes):
                 out[out_start + j * out_step + k] = factors[k] * source[start + k * step + j]
     for i in range(n - n % lanes, n):
@@ -277,6 +287,7 @@ def sorf_arrays(
             f"use sampling='orthogonal', which has none and is as fast here"
         )
     size = padded_size(n_columns)
+    # A stream for each block, so that leading frequencies do not depend on how many there are.
     signs = [rng_of("signs", b).integers(0, 2, (3, size)) for b in range(-(-n_frequencies // size))]
     return {
         "signs": (2 * np.reshape(signs, (-1, 3, size)) - 1).astype(np.int8),
@@ -328,7 +339,9 @@ def sorf(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardProduc
     diagonals = arrays["signs"].astype(np.float64)
     size = diagonals.shape[2]
     diagonals[:, 0, : len(widths)] /= widths
+    # Three transforms take no permutation, but the loop's argument needs one.
     order = np.arange(size)
+    # A row of each of the three unnormalised H has the norm √d'.
     return HadamardProducts(diagonals, order[None, :], arrays["radii"], arrays["radii"] / size**1.5, widths)
 
 
@@ -337,6 +350,7 @@ def fastfood(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardPr
     diagonals = np.stack([arrays["signs"], arrays["normal"]], axis=1).astype(np.float64)
     size, radii = diagonals.shape[2], arrays["radii"]
     diagonals[:, 0, : len(widths)] /= widths
+    # Π·H·B is √d' times an orthogonal matrix, and a row of H·G has the norm ‖g‖.
     norms = np.sqrt(size) * np.linalg.norm(arrays["normal"], axis=1)
     scale = radii / np.repeat(norms, size)[: len(radii)]
     return HadamardProducts(diagonals, arrays["order"].astype(np.intp), radii, scale, widths)
@@ -366,6 +380,7 @@ class HadamardProducts:
 
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
         W = np.empty((len(self._widths), self.n_frequencies))
+        # The phases of unit vectors are the frequencies; there is no matrix to read them from.
         self.project(np.eye(len(self._widths)), W)
         return W.astype(dtype, copy=False)
 
@@ -373,12 +388,14 @@ class HadamardProducts:
         if not theta.size:
             return
         diagonals, scale = self._diagonals[X.dtype], self._scale[X.dtype]
+        # Three: the rows, which every block reads anew, its work, and the permuted work.
         tiles = scratch("hadamard tiles", 3, _TILE_ROWS * diagonals.shape[2], X.dtype)
         # Read-only rows are copied: Numba would compile the loop once more for their type.
         rows = np.require(X, requirements=["C", "W"]).reshape(-1)
         _phases(rows, *X.shape, diagonals, self._orders, scale, *flat_elements(theta), *tiles)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
+        # Cauchy and Schwarz in columns divided by their widths. Zeros that pad a row add nothing to its norm.
         return self._radii * np.linalg.norm(magnitude / self._widths)
 
 
@@ -408,6 +425,8 @@ def _compile_loops() -> None:
 def _phases(X, n_rows, n_columns, diagonals, orders, scale, theta, theta_step, tile, work, permuted):
     n_blocks, n_transforms, size = diagonals.shape
     ones, in_order = np.ones(_TILE_ROWS, X.dtype), np.arange(size)
+    # The coordinates that pad a row are zeroed once: each tile of rows writes the others alone. In a last
+    # tile that is not full, rows of the one before are transformed along, and not written out.
     tile[n_columns * _TILE_ROWS :] = 0.0
     for start in range(0, n_rows, _TILE_ROWS):
         n = min(_TILE_ROWS, n_rows - start)
@@ -415,6 +434,7 @@ def _phases(X, n_rows, n_columns, diagonals, orders, scale, theta, theta_step, t
         for b in range(n_blocks):
             signed_transform(tile, work, in_order, diagonals[b, 0], _TILE_ROWS)
             if n_transforms == 2:
+                # Not in place: a permutation would read what was overwritten.
                 signed_transform(work, permuted, orders[b], diagonals[b, 1], _TILE_ROWS)
             else:
                 signed_transform(work, work, in_order, diagonals[b, 1], _TILE_ROWS)
@@ -445,6 +465,7 @@ def sketch_arrays(
     """
     directions = rng_of("directions").standard_normal((n_frequencies, SKETCH_COLUMNS))
     radii = kernel.radii(n_frequencies, SKETCH_COLUMNS, rng_of)
+    # A normal vector has a uniform direction; its length is replaced by a radius of the measure.
     directions *= (radii / np.linalg.norm(directions, axis=1))[:, None]
     return {
         "buckets": rng_of("buckets").integers(0, SKETCH_COLUMNS, n_columns, dtype=np.int32),
@@ -513,6 +534,7 @@ class CountSketch:
 
     def _project(self, X: Any, theta: np.ndarray) -> None:
         sketch = scratch("sketch", X.shape[0], SKETCH_COLUMNS, X.dtype)
+        # Scratch holds the rows of an earlier strip.
         sketch[...] = 0.0
         if issparse(X):
             _add_sparse(X.data, X.indices, X.indptr, self._buckets, self._factors[X.dtype], sketch)
@@ -522,6 +544,7 @@ class CountSketch:
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
         largest = np.abs(self._factors[np.float64]) * magnitude
+        # |ωᵀx| ≤ Σ_b |g_b|·Σ_{j in b} |x_j|/ℓ_j: columns of a bucket may all add up.
         in_buckets = np.bincount(self._buckets, weights=largest, minlength=SKETCH_COLUMNS)
         return in_buckets @ np.abs(self._G[np.float64])
 

@@ -94,6 +94,7 @@ def _sampler(ready: FourierMap) -> Any:
     sampler.n_features_in_, sampler._n_features_out = W.shape
     if isinstance(kernel, Gaussian) and _has_one_width(kernel):
         return _times(factor, sampler.set_params(gamma=0.5 / float(np.ravel(kernel.length_scale)[0]) ** 2))
+    # RBFSampler draws for a Gaussian of one width only: a clone of another kernel's would be fitted to that.
     return _times(math.sqrt(ready.at_zero), FrozenEstimator(sampler))
 
 
@@ -104,7 +105,10 @@ def _nystroem(ready: NystroemMap) -> Any:
     kernel, factor = _without_factor(ready.kernel)
     map_ = Nystroem(n_components=ready.n_components, **_kernel_options(kernel))
     normalization = np.zeros((ready.n_components, rank))
+    # Nystroem multiplies by the transpose of its normalization, where ours solves with L_c.
     normalization[:rank] = solve_triangular(ready.prepared.factor, np.eye(rank), lower=True)
+    # L_c is the factor of a·K_LL, and Nystroem's kernel is k: one √a goes here, and one to `_times`, which a
+    # clone that is fitted anew needs as well.
     map_.components_, map_.normalization_ = landmarks, factor * normalization
     map_.component_indices_ = np.arange(rank)
     map_.n_features_in_, map_._n_features_out = ready.n_columns, ready.n_components
@@ -141,6 +145,7 @@ _GP_KERNELS: dict[type, Callable[[Any], Any]] = {
     Sum: lambda k: _gp_kernel(k.k1) + _gp_kernel(k.k2),
     Product: lambda k: _gp_kernel(k.k1) * _gp_kernel(k.k2),
     Scaled: lambda k: gp.ConstantKernel(k.a) * _gp_kernel(k.k),
+    # DotProduct adds the square of its parameter.
     Polynomial: lambda k: gp.DotProduct(float(np.sqrt(k.bias))) ** k.degree,
     Gaussian: lambda k: gp.RBF(k.length_scale),
     Matern: lambda k: gp.Matern(k.length_scale, nu=k.nu),

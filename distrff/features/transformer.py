@@ -45,6 +45,7 @@ class TransformerMap(MapFromRows):
 
     @property
     def traits(self) -> frozenset[Trait]:
+        # An object travels whole inside the map, and so do parameters that need no arrays.
         return super().traits | (frozenset() if self.has_arrays else {Trait.NO_ARRAYS})
 
     @property
@@ -82,6 +83,7 @@ class TransformerMap(MapFromRows):
 def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
     """The transformed rows as a dense matrix; raises InputError if they are not a matrix of numbers."""
     Z = transformer.transform(X)
+    # Some transformers write sparse matrices, as splines with sparse_output=True do.
     if hasattr(Z, "toarray"):
         Z = Z.toarray()
     Z = np.asarray(Z)
@@ -124,6 +126,8 @@ class TransformerFeatures(FeatureMap):
 
     def __sklearn_clone__(self) -> Self:
         transformer = self.transformer
+        # A grid search clones its estimators: a fitted transformer must survive, where `clone` would empty
+        # it.
         kept = transformer if _is_fitted(transformer) else clone(transformer, safe=False)
         return type(self)(kept, random_state=self.random_state)
 
@@ -146,11 +150,13 @@ class TransformerFeatures(FeatureMap):
 
     def freeze(self, sample: Sample) -> TransformerMap:
         fitted = self._fitted(sample)
+        # Not every transformer says how many columns it makes; one row shows it.
         n_outputs = dense_output(fitted, sample.X[:1]).shape[1]
         self.transformer_ = fitted
         bare = fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted
         name = type(bare).__name__
         shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
+        # By the class itself: a subclass of the same name may transform in another way.
         if STORABLE.get(name) is not type(bare):
             # Nothing but pickle would store it; by its digest other processes know equal ones.
             return TransformerMap(**shape, fingerprint=_fingerprint(bare), transformer=bare)
@@ -170,12 +176,15 @@ class TransformerFeatures(FeatureMap):
         unseeded = [
             name for name, value in transformer.get_params().items() if _is_seed(name) and value is None
         ]
+        # scikit-learn takes seeds of 32 bits.
         transformer.set_params(**dict.fromkeys(unseeded, sample.seed % 2**32))
         X, Y = sample.X, None if sample.y is None else np.asarray(sample.y)
+        # Several of scikit-learn's fits warn of a y that is a matrix of one column.
         if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
             Y = Y[:, 0]
         weights = {}
         if sample.sample_weight is not None:
+            # A transformer that takes no weights must not see rows of weight 0 at all.
             rows = np.flatnonzero(sample.sample_weight > 0)
             X, Y = X[rows], None if Y is None else Y[rows]
             if has_fit_parameter(transformer, "sample_weight"):
@@ -220,6 +229,7 @@ STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
 
 def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
     """The arrays that a fitted transformer of a storable class needs to transform rows."""
+    # Without underscores: these are names in stored models.
     found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
     arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
@@ -235,6 +245,7 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
     for name in ("random_state", "knots", "n_knots"):
         params.pop(name, None)
     if isinstance(transformer, PCA):
+        # Of PCA, only this enters `transform`; how components were found does not.
         params = {"whiten": bool(params["whiten"])}
     plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
@@ -252,6 +263,7 @@ def restored(
     transformer: Any = STORABLE[name](**params)
     made = n_outputs
     if isinstance(transformer, PolynomialFeatures):
+        # The powers of its columns follow from their number alone.
         transformer.fit(np.zeros((1, n_columns)))
         made = transformer.n_output_features_
     else:
@@ -263,6 +275,7 @@ def restored(
     if isinstance(transformer, SplineTransformer):
         if not isinstance(transformer.include_bias, bool):  # as a number it would count columns
             raise ModelFileError(f"its {name} has an include_bias that is neither true nor false")
+        # As SplineTransformer itself makes its splines; other kinds it extrapolates by rules of its own.
         outside = transformer.extrapolation in ("periodic", "continue")
         transformer.bsplines_ = [
             BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)
@@ -272,6 +285,7 @@ def restored(
         transformer.n_features_out_ = len(arrays["knots"]) * n_splines
     if isinstance(transformer, PolynomialCountSketch):
         made = transformer._n_features_out = transformer.n_components
+        # Its transform adds up by these numbers as indices, and would read and write anywhere.
         index, sign = transformer.indexHash_, transformer.bitHash_
         shape = transformer.degree, n_columns + (transformer.coef0 != 0)
         if not index.shape == sign.shape == shape or index.dtype.kind != "i" or sign.dtype.kind not in "if":

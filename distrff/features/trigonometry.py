@@ -58,6 +58,8 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
             "theta and out share memory, but a pair takes the place of two angles; pass another out"
         )
     if theta.size:
+        # A scale in float64 would lift float32 products to float64: slower, and with other bits. An array
+        # without elements has no strides that `flat_elements` could go by.
         _paired(*flat_elements(theta), *flat_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
@@ -117,6 +119,7 @@ def _has_plain_rows(A: np.ndarray) -> bool:
 
 
 def _same_places(theta: np.ndarray, out: np.ndarray) -> bool:
+    # With one start and one row step a chunk is copied to the buffer before anything is written over it.
     begin, begin_out = (A.__array_interface__["data"][0] for A in (theta, out))
     return begin == begin_out and (len(theta) == 1 or theta.strides[0] == out.strides[0])
 
@@ -157,8 +160,10 @@ def _choose_format(x):
 
 
 def _quadrant_cos_sin_64(x):
+    # 2/π, and 1.5·2⁵².
     shifted = _fma(x, 0.6366197723675814, 6755399441055744.0)
     k = shifted - 6755399441055744.0
+    # The inner operation is exact, so r is rounded once, by the outer one: first P, then p.
     r = _fma(k, -6.123233995736766e-17, _fma(k, -1.5707963267948966, x))
     u = r * r
     # |r| ≤ π/4·(1 + 2**-20): errors 5e-20 and 1.6e-18
@@ -173,12 +178,15 @@ def _quadrant_cos_sin_64(x):
     s = _fma(u, s, -0.00019841269825934026)
     s = _fma(u, s, 0.008333333333316482)
     s = _fma(u, s, -0.166666666666666)
+    # sin r = r + r³·s(r²): the large term enters last, and unrounded.
     return np.float64(shifted).view(np.int64), c, _fma(u * r, s, r)
 
 
 def _quadrant_cos_sin_32(x):
+    # 2/π, and 1.5·2²³.
     shifted = _fma(x, f32(0.63661975), f32(12582912.0))
     k = shifted - f32(12582912.0)
+    # π/2 rounds upwards to float32, hence the other sign of p.
     r = _fma(k, f32(4.371139e-08), _fma(k, f32(-1.5707964), x))
     u = r * r
     # |r| ≤ 0.83, as k may be 0.03 off the nearest (2/π has 24 bits): errors 1.7e-10 and 2.9e-9
@@ -193,6 +201,8 @@ def _quadrant_cos_sin_32(x):
 @register_jitable
 def _near(x):
     """cos x and sin x for |x| ≤ REDUCED_LIMIT."""
+    # For k = 0, 1, 2, 3 the cosine of k·π/2 + r is c, −s, −c, s, and the sine s, c, −s, −c. Selections, as a
+    # branch would keep the loops from being vectorised.
     k, c, s = _quadrant_cos_sin(x)
     cos_x = s if k & 1 else c
     sin_x = c if k & 1 else s
@@ -212,6 +222,7 @@ def _load(angles, buffer):
     far = False
     for j in range(angles.size):
         buffer[j] = angles[j]
+        # Neither a break nor a branch: the copy and the test are one vectorised loop.
         far |= abs(angles[j]) > REDUCED_LIMIT
     return far
 

@@ -79,12 +79,7 @@ class _Tile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RidgePass(RowReduction):
-    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
-
-    Products are float64 whatever the `dtype` of the features: they are cheap beside the cosines, and the
-    accuracy of a solution is then that of the features. Tiles are so small that their features stay in a
-    cache.
-    """
+    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,)."""
 
     offset: np.ndarray | None  # (k,), added to the coded targets
     folds: Folds = NO_FOLDS
@@ -93,9 +88,13 @@ class RidgePass(RowReduction):
         """Yield tiles with Z itself, or with the values of the map's basis in its place."""
         ready, coef = self.ready_map(arrays), arrays["coef"]
         if of_basis:
+            # Values and sums of a map with a triangular factor take its basis: one solve a vector, not one a
+            # row.
             coef = ready.basis_coef(coef, np.dtype(np.float64))
         for block in rows.tiles(self.tile_rows):
             n = block.X.shape[0]
+            # In float64 whatever the features are in: thin products are cheap beside the cosines, and the
+            # accuracy of a solution is then that of the features. Tiles are small enough for a cache.
             B = in_float64(self.tile_of(ready, rows, block.start, block.X, of_basis=of_basis))
             s = self.targets.row_weights(block.y, block.sample_weight)
             yield _Tile(
@@ -174,6 +173,7 @@ class ProductReduction(RidgePass):
                 is_fitted, _ = self.folds.masks(tile.numbers, self.held_out)
                 F = np.where(is_fitted, F, 0.0)
             if of_basis is None:
+                # Stored with the m sums of a column side by side, in which a one-hot tile is added fastest.
                 of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if ready.has_basis else total[:-1]
             add_transposed_product(of_basis.T, F.T, tile.B)
             total[-1] += F.sum(axis=0)
@@ -227,6 +227,7 @@ class ConjugateGradientRidge:
         if size.n_factors and not size.sparse_entries:
             yield light_plan(size, size.n_factors, workers)
         yield light_plan(size, 0, workers)
+        # One fold after another needs the directions and solutions of one alone, and the passes of each.
         yield light_plan(size, 0, workers, max_folds=1)
 
     def light_passes(self, plan: Plan) -> LightPasses:
@@ -314,11 +315,13 @@ class _Systems:
                 solved = {j: r / (equations.G_diagonal + alpha[j]) for j, r in residuals.items()}
             else:
                 solved = preconditioner.solve(residuals)
+            # The pass evaluates f = vᵀ(z − z̄), a model of coefficients v and intercept −z̄ᵀv.
             V, z_mean = np.stack(list(solved.values())), equations.z_mean
             GV = passes.products("products", V, -(V @ z_mean), [z_mean] * len(V), (None,) * len(V))
             return {j: (v, Gv + alpha[j] * v) for (j, v), Gv in zip(solved.items(), GV, strict=True)}
 
         try:
+            # One pass gives the right sides and, by the residuals of the first model, B − G·w at the start.
             equations = passes.right_sides(*self._start)
             self._begin(equations)
             in_lockstep({j: system.solve() for j, system in self._systems.items()}, respond)
@@ -335,6 +338,7 @@ class _Systems:
         sizes = np.linalg.norm(equations.B, axis=0)
         coef = self._start[0]
         residual = equations.descent - self._alpha * coef
+        # At zero the residual is B.
         near = np.linalg.norm(residual, axis=0) < sizes
         coef, residual = np.where(near, coef, 0.0), np.where(near, residual, equations.B)
         self._systems = {
@@ -428,6 +432,8 @@ class RidgePasses:
         sums = self._sum(label, ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=held_out)
         GV = sums[:-1].T.copy(order="C")
         for i, z_mean in enumerate(z_means):
+            # (Z − z̄)ᵀS·f = ZᵀS·f − z̄·Σ s·f, where the last sum is 0 but for rounding: without it the
+            # product is not quite symmetric, which conjugate gradients presume.
             GV[i] -= sums[-1, i] * z_mean
         return GV
 
@@ -481,23 +487,23 @@ class _Place:
 
     def system(self, alpha: float, bound: float) -> ConjugateGradients:
         """The system of another alpha, whose residual at x follows from this one."""
+        # B − (G + α′)·x = B − (G + α)·x + (α − α′)·x, so that another alpha needs no pass.
         return ConjugateGradients(self.x, self.residual + (self.alpha - alpha) * self.x, bound=bound)
 
 
 def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     """The alpha of least held-out error among those tried, from the largest down (`walk_grid`).
 
-    Where the solutions of all folds would take too much memory, folds are solved in groups; later groups try
-    the alphas that the first group tried.
-
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
     problem, n = fit.problem, fit.problem.folds.n_folds
     passes = RidgePasses(fit, plan, problem.folds)
+    # In groups where the solutions of all folds would take too much memory.
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
     if problem.penalty.grid is None:
         default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
+        # Products are in float64 here, and no Gram is summed that could drown a small alpha.
         alphas, base = extended(default, floor=0.0)
     else:
         alphas, base = problem.penalty.grid, slice(0, len(problem.penalty.grid))
@@ -509,6 +515,7 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
 
     def walk(folds: range) -> None:
         """Judge the models of some folds: the first group walks the grid, later ones try the same alphas."""
+        # Later groups cannot walk by their own errors: all folds have to judge the same alphas.
         models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
         def error_at(place: int) -> float:
@@ -521,6 +528,7 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
                 tried.append(place)
                 if totals[-1] == min(totals):
                     best, best_models = models.mean(), models.of_folds()
+            # Only after a judged model: an interrupted search then has one to keep.
             fit.run.observer.stop_if_asked()
             return totals[-1]
 
@@ -565,6 +573,7 @@ class _FoldModels:
         self._passes, self._problem, self._unit = passes, fit.problem, np.square(fit.targets.scale)
         self._equations = passes.without_folds(folds)
         self._places: dict[_Member, _Place] = {
+            # At zero the residual is B for every alpha.
             (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
             for fold, e in self._equations.items()
             for j in range(fit.targets.n_outputs)
@@ -576,6 +585,8 @@ class _FoldModels:
         members = list(places)
         for first in range(0, len(members), MAX_DIRECTIONS):
             some = members[first : first + MAX_DIRECTIONS]
+            # Taken out, as the system copies both vectors, and these are the large part of the client's
+            # memory.
             systems = {m: places.pop(m).system(alpha, self._bound(m)) for m in some}
             self._solve(alpha, systems)
             places |= {m: _Place(system.x, system.residual, alpha) for m, system in systems.items()}
@@ -695,16 +706,16 @@ class FactorPreconditioner:
 
 
 def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
-    """The preconditioner from one pass over a sample of the rows.
-
-    With four to eight rows a feature, conjugate gradients on all rows take 3 to 11 passes (measured).
-    """
+    """The preconditioner from one pass over a sample of the rows."""
+    # With four to eight rows a feature, conjugate gradients on all rows took 3 to 11 passes.
     size = sample_size(plan.size, plan.stride)
     grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
     # That of a sum over fewer rows.
+    # The floor falls as 1/√n, and `grams` knows the number of all rows.
     floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
     calls = [(grams.total, max(floor, level), grams.system) for level in levels]
+    # By ratio: a factor that is off by a has a condition number of a.
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
     return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)
 
@@ -768,8 +779,10 @@ def _search_sweeps(size: Size, folds_at_once: int) -> int:
     if size.n_sums == 1:
         return 0
     stride = walk_stride(size.n_alphas)
+    # The walk in strides, then two places at each halving of the stride.
     n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
     turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
+    # Each group of folds has one pass for its right sides.
     return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
 
 
@@ -781,11 +794,8 @@ def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) ->
 
 
 def sample_size(size: Size, stride: int) -> Size:
-    """The size of a sample's Gram.
-
-    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
-    small.
-    """
+    """The size of a sample's Gram."""
+    # In float64: the rows are few, and float32 rounding would cost light sweeps where alpha is small.
     return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
 
 

@@ -101,46 +101,38 @@ class Size:
         return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_stride))
 
     def reading_bytes(self, segment_rows: int) -> int:
-        """The most that a task holds of stored rows: two spans, and what decoding takes.
-
-        The longest segments are often those of the first pass. Where rows come with tasks in the blocks that
-        they touch, those of three are in memory: of the task that runs, of one that is ready, and of one
-        whose result is fetched. Of arrays there are two, beside `sent_bytes`.
-        """
+        """The most that a task holds of stored rows: two spans, and what decoding takes."""
+        # The longest segments are often those of the first pass.
         longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
         longest = min(longest, self.n_rows)
-        if self.block_rows == 0:
+        if self.block_rows == 0:  # arrays, of which two segments are there beside `sent_bytes`
             return 2 * self.row_bytes * longest
         if self.block_rows is not None:
+            # Rows come with tasks in the blocks that they touch, and those of three are in memory: of the
+            # task that runs, of one that is ready, and of one whose result is fetched.
             return 3 * self.row_bytes * (longest + self.block_rows)
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
 
     def sent_bytes(self, n_workers: int) -> int:
-        """The bytes of a worker's share of rows in arrays, or of those that stay on the workers.
-
-        Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
-        sum.
-        """
+        """The bytes of a worker's share of rows in arrays, or of rows that stay on the workers."""
+        # Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass,
+        # its sum.
         if self.block_rows == 0:
             return self.row_bytes * -(-self.n_rows // n_workers)
         return -(-self.persisted_bytes // n_workers)
 
     def n_partials(self, n_segments: int, threads: int) -> int:
-        """How many partials there are beside those of the segments that are summed.
-
-        There are one of each thread (that which it packs sums of float64 into, or made last), a merge's
-        result, the partial that arrives for it, and at worst all that wait for their neighbours.
-        """
+        """How many partials there are beside those of the segments that are summed."""
+        # One of each thread, into which it packs float64 sums or which it made last, a merge's result, the
+        # partial that arrives for it, and at worst all that wait for their neighbours.
         return threads + 2 + n_levels(n_segments)
 
     def busy_bytes(self, threads: int, summing: float, partial: float) -> float:
-        """Peak bytes of busy threads; each sums rows or moves one checkpoint file.
-
-        With a checkpoint a partial that was read is there for a moment beside the one that it takes the place
-        of. A small file that goes to an object store, or comes from it, is there twice more.
-        """
+        """Peak bytes of busy threads; each sums rows or moves one checkpoint file."""
         if self.saving_buffer is None:
             return threads * summing
+        # A small file that goes to an object store, or comes from it, is there twice more. A partial that was
+        # read is there for a moment beside the one whose place it takes.
         saving = partial + min(2 * partial, self.saving_buffer)
         return threads * max(summing, saving) + partial
 
@@ -154,6 +146,7 @@ class Size:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.memberships * self.n_rows / self.gram_stride
+        # p² and not 2·p² flops a row: a symmetric product makes one triangle.
         return rows * (self.map_flops + self.gram_size**2)
 
     @property
@@ -174,6 +167,7 @@ class Size:
     @property
     def map_factor_flops(self) -> float:
         """Flops of the map's triangular factors: once with pivots, and again in each process."""
+        # A triangle of m columns counts m² numbers here and takes m³/3 flops.
         return 2 / 3 * self.triangle_numbers**1.5
 
     @property
@@ -186,6 +180,7 @@ class Size:
     @property
     def light_flops(self) -> float:
         """Flops of one light sweep: its map and its thin products."""
+        # 2·D·k for the values; 4·D·k for sums of slopes, which margin losses keep apart by their sign.
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
@@ -430,6 +425,7 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
 
 def min_memory_limit(plan: Plan) -> float:
     """About the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
+    # It is printed with three digits, and has to be enough when it is given back as printed.
     return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
 
 
@@ -460,6 +456,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
         remedies.append(
             f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"
         )
+    # Even ones, since Fourier features come in pairs of cosine and sine.
     if D := largest(range(2, size.n_features, 2), lambda D: does_fit(replace(size, n_features=D))):
         remedies.append(f"{'n_bins' if size.sparse_entries else 'n_components'}={D}")
     if plan.solver == "gram" and (
@@ -478,6 +475,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
 
 def largest(candidates: range, fits: Callable[[int], bool]) -> int:
     """The largest candidate that fits, by bisection; 0 if none does."""
+    # All candidates below one that fits do too: memory grows with each of these numbers.
     low, top = 0, len(candidates)
     while low < top:
         middle = (low + top) // 2
@@ -535,23 +533,23 @@ def light_peak_bytes(
 ) -> int:
     """The largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
 
-    Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
-    and the keys of some rows; the values and the rows of a block of tiles, those of a storage chunk, and its
-    sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
     `kept_bytes` are those of the rows that a sum holds.
     """
     s, cuts = size, light_cuts(size) if cuts is None else cuts
+    # Features in their dtype, in float64 and squared, or the bins of sparse ones and the keys of some rows.
     features = (
         4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
         if s.sparse_entries
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
+    # Values and rows of a block of tiles, the rows of a storage chunk, and a thread's sums and a tile's.
     block_rows = min(n_block_tiles * cuts.tile_rows, cuts.segment_rows)
     tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
     tile_bytes = s.row_bytes + 16 * s.column_entries
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
     sums = 8 * s.n_features * (2 + 2 * k) + kept_bytes
     n_partials = s.n_partials(cuts.n_segments, threads)
+    # The map and the points, as they arrived and in the dtype of the tiles.
     arrays = s.map_bytes + 16 * s.n_features * k
     busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
     return int(busy + n_partials * sums + ready_bytes(threads, sums) + arrays + SLACK_BYTES)
@@ -600,6 +598,7 @@ def with_kept(
     # Of sparse rows each thread joins the pieces to a segment that is kept.
     longest = max(one.segment_rows for one in cuts)
     joining = float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
+    # What the fit itself takes comes first: features are kept in what it leaves.
     room = _room(plan, share_of_memory) - joining
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if requested is True:
@@ -607,6 +606,7 @@ def with_kept(
     # Without a limit nothing says how much may be filled; fits beside this one would each take as much.
     elif not plan.memory_limit or workers.is_nested:
         return plan
+    # Passes of other cuts have other tiles, and so a cache of their own.
     share, n_workers = room / len(cuts), workers.n_workers
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if requested is True and n_features < size.n_rows:
@@ -618,8 +618,10 @@ def with_kept(
     n_rows = min(
         _rows_within(share - bytes_, one, of_rows, n_workers) for one, bytes_ in zip(cuts, taken, strict=True)
     )
+    # Rows whose features are kept have their numbers kept with them.
     n_rows = min(n_rows, size.n_rows - n_features)
     kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
+    # The first pass of each kind still reads and makes what it keeps.
     again = n_passes - len(cuts)
     return replace(
         plan,

@@ -98,13 +98,10 @@ class FoldCuts:
 
     @classmethod
     def of(cls, n_rows: int, n_sums: int, call_rows: int) -> FoldCuts:
-        """Cuts with `call_rows` to twice as many rows a sum and run.
-
-        For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
-        of two, so that as many workers end together, and depends on neither their number nor their speed;
-        where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
-        values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
-        """
+        """Cuts with `call_rows` to twice as many rows a sum and run; for fewer rows two runs, or one."""
+        # A power of two, so that as many workers end together, which depends on neither their number nor
+        # their speed; where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows,
+        # 1.8 million values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         full = n_rows / (n_sums * call_rows)
         return cls(n_rows, n_sums, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
 
@@ -175,6 +172,7 @@ class ToeplitzReduction(Reduction):
                 if waiting[number].n_rows >= self.call_rows:
                     add(number)
         for number in rows.members:
+            # A fold without rows has zeros of its own, as `part_of` looks for every number.
             if waiting[number].n_rows or number not in found:
                 add(number)
         return found
@@ -228,9 +226,11 @@ _SIGNS_EPS = 1e-6
 class SignReduction(Reduction):
     """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples: groups of them, a dictionary of arrays.
 
-    ε = ±1 are the bits of a hash of the row number: unlike normal numbers they cost nothing, and their
-    covariance, on which alone that of the samples depends, is the same.
+    ε = ±1 are the bits of a hash of the row number.
     """
+
+    # Unlike normal numbers they cost nothing, and they have the same covariance, on which alone the
+    # covariance of the samples depends.
 
     lattice: Lattice
     targets: Targets
@@ -249,6 +249,7 @@ class SignReduction(Reduction):
     def update(
         self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, np.ndarray]:
+        # 64 samples leave 9 % of a deviation open, beside which single precision is exact.
         transform = PointSums(self.lattice.modes, _SIGNS_EPS, "complex64")
         found, waiting, n_waiting = dict(total or {}), [], 0
         for block in rows.rows.tiles(self.tile_rows):
@@ -256,6 +257,7 @@ class SignReduction(Reduction):
             root = np.ones(len(block.X), np.float32) if s is None else np.sqrt(s).astype(np.float32)
             numbers = np.arange(block.start, block.start + len(root), dtype=np.uint64)
             phases = [x.astype(np.float32) for x in self.lattice.phases(block.X)]
+            # A row's signs follow from its number, so that the samples do not depend on chunks or workers.
             waiting.append((*phases, root, row_hash(numbers, self.seed)))
             n_waiting += len(root)
             if n_waiting >= self.call_rows:
@@ -273,6 +275,7 @@ class SignReduction(Reduction):
         found = dict(found)
         for group in members:
             places = range(2 * _PAIRS * group, 2 * _PAIRS * (group + 1), 2)
+            # Two samples are the real and the imaginary part of one transform.
             strengths = (
                 paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
             )
@@ -289,11 +292,9 @@ def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
 
 
 def bytes_a_row(d: int, n_outputs: int) -> tuple[int, int]:
-    """The bytes of a row that waits, and more of one that is summed.
-
-    The latter are its copy while parts are joined, its phases, weighted targets, strengths and sorted place.
-    """
+    """The bytes of a row that waits, and more of one that is summed."""
     waiting = 8 * (d + n_outputs + 1)
+    # Its copy while parts are joined, its phases, weighted targets, strengths and sorted place.
     return waiting, waiting + 8 * (d + n_outputs) + 16 * math.ceil((n_outputs + 1) / 2) + 8
 
 
@@ -377,6 +378,7 @@ class ToeplitzStatistics(RowSums):
     def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))
         squares = np.stack([part.squares for part in self.parts])
+        # Groups store real numbers alone; complex ones are pairs of them along the last axis.
         arrays = {"v": v.view(np.float64), "b": b.view(np.float64), "squares": squares}
         rows = [part.n_rows for part in self.parts]
         return arrays, {"kernel": self.kernel.to_dict(), "tol": self.tol, "fold_rows": rows}
@@ -507,6 +509,7 @@ class Sums:
 
     def noise_floor(self, largest_weight: float) -> float:
         """The alpha below which the Toeplitz matrix may lose its definiteness."""
+        # The transforms are off by EPS of Σs, and √w·T·√w by that times the largest w.
         return EPS * self.weight * largest_weight
 
     def of_fold(self, fold: int) -> tuple[list[Any], FoldTerms]:
@@ -522,11 +525,9 @@ class Sums:
         return replace(self, parts=[], total=self.run.settle(self.total))
 
     def fold_models(self, alpha: np.ndarray) -> FoldModels | None:
-        """The models that left out one fold each, after another pass; None where there were no folds.
-
-        The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
-        as the final one each, which a fit that nobody judges need not wait for.
-        """
+        """The models that left out one fold each, after another pass; None where there were no folds."""
+        # The sums of the folds are not kept: a pass makes them in seconds, and their models take as long as
+        # the final one each, which a fit that nobody judges need not wait for.
         if self.fit is None or self.plan is None or not self.fit.problem.folds.n_folds:
             return None
         problem = self.fit.problem
@@ -554,6 +555,7 @@ class Sums:
             targets=fit.targets,
             seed=seed,
             tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
+            # Runs are cut to hold `call_rows` to twice as many rows of a sum: all of them are one transform.
             call_rows=2 * call_rows,
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
@@ -577,6 +579,7 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
         folds=folds,
         eps=EPS,
         tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
+        # As for the signs: the rows of a sum in one run are one transform.
         call_rows=2 * plan.tile_rows,
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
@@ -681,6 +684,7 @@ def solve(
         )
         error, steps = max(error, found.error), steps + found.steps
         residual[target] = squared_error(sums, problem.toeplitz, target, problem.functions(found.c))
+        # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
         scale = np.full(found.c.shape[-1], 1.0 / math.sqrt(2.0))
         scale[0] = 1.0
         w = coef_of(whole_of(found.c * scale))
@@ -718,6 +722,7 @@ def sampled(
     C, dimensions = list[np.ndarray](), list[float]()
     for pair in signs[group]:
         found = [problem.sample(half, alpha, rng) for half in halves(pair)]
+        # Two real functions as one complex one, which one transform evaluates.
         C.append((whole_of(found[0][0]) + 1j * whole_of(found[1][0])).astype(np.complex64))
         dimensions.extend(dimension for _, dimension in found)
     return np.stack(C), float(np.mean(dimensions))
@@ -796,6 +801,7 @@ class Grid:
             patience=patience,
         )
         found, steps = dict[int, np.ndarray](), 0
+        # The path ends before the places where smaller alphas no longer help.
         for place, (_, squares, taken) in zip(places, path, strict=False):
             found[place], steps = squares * self.unit, steps + taken
         return found, steps
@@ -817,6 +823,7 @@ def walk(
     def error(place: int, columns: Sequence[int] = ()) -> float:
         moved = tuple(s + place * (j in columns) for j, s in enumerate(at))
         if moved not in tried:
+            # One factor leaves a kernel of one width as it is.
             factors = [_STEP**s for s in moved] if len(set(moved)) > 1 else _STEP ** moved[0]
             kernel = scaled_widths(first.kernel, factors) if any(moved) else first.kernel
             # Shorter widths may want a larger alpha than the best so far, but not a much larger one.
@@ -885,6 +892,7 @@ class Choice:
                 (self.sums.total, *self.sums.of_fold(0), self.grid, one, stages[stage]) for one in firsts
             ]
             for nu, found in zip(some, self.sums.run.map(walk, calls), strict=True):
+                # A second stage begins at the best of the first, which is tried once more and counts once.
                 every = {repr(one.kernel): one for one in (*self.tried.get(nu, ()), *found)}
                 self.tried[nu] = sorted(every.values(), key=error_of)
             return [self.tried[nu][0].error for nu in some]
@@ -992,6 +1000,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """The fit that follows from the sums; no row is touched."""
     features, run, targets, given = sums.features, sums.run, sums.targets, problem.penalty.value
     if not problem.fit_intercept:
+        # Without an intercept the model fits the mean too, which the coding has subtracted.
         sums = replace(sums, offset=targets.shift / targets.scale)
     floor = sums.noise_floor(float(sums.lattice.weights(features.kernel_).max()))
     notes: list[str] = []
@@ -1088,9 +1097,11 @@ def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
     cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
+    # v has 4m + 1 modes a coordinate where b has 2m + 1.
     n_v = 2.0**d * s.n_features
     n_calls = cuts.n_runs * s.n_sums
     of_rows = s.memberships * s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    # An FFT of N numbers takes 5·N·log₂N flops; the grid of a transform is 1.5 times as fine as its modes.
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
@@ -1128,6 +1139,7 @@ def with_samples(plan: Plan) -> Plan:
     """The plan with a pass for random signs, of which two have one transform, and their samples."""
     s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
     call_rows = rows_a_call(s.n_features, d)
+    # Groups of samples in the place of folds: the same cuts keep either within memory.
     cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
     n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
     of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)

@@ -206,6 +206,7 @@ def choose(
         plan = first_that_fits(one.cost(one.size(fit, size), fit.workers))
         if plan.fits:
             return one, with_kept(plan, problem.keep_features, fit.workers, *one.light_passes(plan))
+        # The remedies are for the first solver, for which the others only stand in.
         refused = refused or (plan, one)
     assert refused is not None
     plan, one = refused
@@ -221,6 +222,7 @@ def expected_plan(fit: FitContext) -> Plan:
     dataset, problem = fit.dataset, fit.problem
     problem.check_dataset(dataset)
     check_reading(fit.workers, dataset)
+    # Columns of y say how many numbers there are, but not how many classes.
     presumed = problem.target_kind == "classes"
     _, plan = choose(fit, _presumed_outputs(fit), outputs_are_presumed=presumed)
     # Only now, for it draws a small map of all columns.
@@ -322,6 +324,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         tile_rows=cuts.tile_rows,
         rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
         seed=child_seed(problem.seed, "sample"),
+        # Of few columns: their products with each other grow with the square of the columns.
         with_products=problem.target_kind == "numeric"
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
@@ -410,6 +413,7 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))
     if problem.classes is not None:  # of partial_fit, whose later rows may bring the classes that lack here
+        # The zeros are never looked at: partial_fit refuses "balanced", which alone would divide by them.
         weights = class_weights(problem.class_weight, problem.classes, np.zeros(len(problem.classes)))
         targets = ClassTargets(problem.classes, weights)
         targets.encode(labels.labels)  # raises for others
@@ -428,7 +432,7 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
 
 
 def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
-    """K(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
+    """k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
     if np.isfinite(specification.at_zero):
         return specification.at_zero
     sample = statistics.sample()

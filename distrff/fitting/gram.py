@@ -120,9 +120,11 @@ class GramReduction(RowReduction):
         if self.folds.n_sums == 1:
             yield 0, X, y, s
             return
+        # By row number: which sums a row enters depends on neither chunks nor workers.
         entered = self.folds.sums(np.arange(block.start, block.start + X.shape[0]))
         for position, member in enumerate(self.members):
             members = entered.of(member)
+            # Of contiguous folds one may hold all rows of the block, K times what the buffer holds.
             for start in range(0, len(members), max_rows):
                 rows = members[start : start + max_rows]
                 yield position, X[rows], y[rows], None if s is None else s[rows]
@@ -137,6 +139,7 @@ class _Tile:
         self._dtype = np.dtype(reduction.dtype)
         # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
         # never split.
+        # The plan counts the same room, in `gram_peak_bytes`.
         spread = 6 * int(np.sqrt(reduction.tile_rows)) if reduction.folds.n_sums > 1 else 0
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)
@@ -146,38 +149,40 @@ class _Tile:
     ) -> None:
         """Add Σ s·ttᵀ of at most `capacity` rows to A."""
         reduction, D = self._reduction, self._map.n_features
+        # All columns are written anew, since the weights below multiply the buffer in place.
         t = self._rows[: X.shape[0]]
         self._map.apply(reduction.scaled(X), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)
         s = reduction.targets.row_weights(y, sample_weight)
         if s is not None:
+            # √s on both sides keeps tᵀt one symmetric product; tᵀ(s·t) would take twice its flops.
             t *= np.sqrt(s).astype(self._dtype)[:, None]
         add_squares(A, t)
 
 
 def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
-    """M float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
+    """m float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
 
-    Those of float64 products are square, (m, p, p), since BLAS adds to them itself; what is above their
-    diagonals is undefined. Others are packed from the start, (m, p(p + 1)/2). Squares that are packed in the
-    end touch three times as much fresh memory, .25 GB for five folds of 2050 columns: a gigabyte takes .13 s,
-    and 2.3 s where the machine has not given it out before. It was 1 to 3 % of a sweep over 62,500 rows.
+    Sums of float64 products are square, (m, p, p), with lower triangles alone; others are packed triangles,
+    (m, p(p + 1)/2).
     """
+    # BLAS adds float64 products to a square itself. Others are packed from the start: squares that are packed
+    # in the end touch three times as much fresh memory, .25 GB for five folds of 2050 columns. A gigabyte of
+    # it takes .13 s, and 2.3 s where the machine has not given it out before: 1 to 3 % of a sweep over 62,500
+    # rows.
     return np.zeros((m, p, p) if dtype == np.float64 else (m, packed_length(p)))
 
 
 def add_squares(A: np.ndarray, t: np.ndarray) -> None:
-    """Add tᵀt to one of `empty_sums`.
-
-    Products of float64 rows go straight into A. NumPy's own takes fresh memory, fills its other triangle, and
-    is then added: 3 % more for tiles of 4096 × 2050, 10 % of 2048 × 2050. Those of float32 are added in
-    float64, and have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a hundredth
-    at most, and it would stay in memory while the next chunk is decoded.
-    """
+    """Add tᵀt to one of `empty_sums`."""
     if A.ndim == 2:
+        # NumPy's product takes fresh memory, fills its other triangle, and is then added: 3 % more for tiles
+        # of 4096 × 2050, 10 % for 2048 × 2050.
         add_square(A, t)
     else:
+        # float32 products have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a
+        # hundredth at most, and it would stay in memory while the next chunk is decoded.
         add_lower_triangle(A, t.T @ t)
 
 
@@ -191,7 +196,6 @@ class CurvatureGramReduction(GramReduction):
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
 
     A row costs 2dD + 2Dm flops and D cosines, and p² flops more for each problem in which its loss is curved.
-    Features are made for `light_rows` rows at a time, few enough to stay in a cache, once for all problems.
     Rows with a curved loss are gathered for products of `tile_rows`.
     """
 
@@ -210,7 +214,10 @@ class CurvatureGramReduction(GramReduction):
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         ready = self.ready_map(arrays)
         coef = ready.basis_coef(arrays["coef"], np.dtype(self.dtype))
+        # Rows are gathered within a segment, never across two: which of them share a product then follows
+        # from row numbers alone, and the sums keep their bits on any workers.
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
+        # Features are made once for all problems, of few enough rows at a time to stay in a cache.
         for block in rows.tiles(self.folds.n_sums * self.light_rows):
             for _, X, y, s in self.by_sum(block, block.X.shape[0]):
                 scaled = self.scaled(X)
@@ -221,6 +228,8 @@ class CurvatureGramReduction(GramReduction):
                 if row_weight is not None:
                     weights *= row_weight[:, None]
                 curved = np.flatnonzero(weights.any(axis=1))
+                # A basis has no triangular solve in it, of D² flops a row for landmarks; the solve is for
+                # curved rows alone.
                 Z = ready.apply(scaled[curved]) if ready.has_basis else B[curved]
                 for of_problem, weight in zip(gathered, weights[curved].T, strict=True):
                     own = np.flatnonzero(weight)
@@ -278,6 +287,8 @@ class GramRidge:
         return replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        # A pass for each sum reads all rows K times, but maps and multiplies none twice: it takes the rows of
+        # its own sum alone. Only reading is dearer, so that there is no plan in between.
         yield gram_plan(size, size.n_sums, workers)
         if size.n_sums > 1:
             yield gram_plan(size, 1, workers)
@@ -291,10 +302,14 @@ class GramRidge:
         if dtype != fit.features_dtype:
             noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
             notes = [f"alpha={problem.min_alpha:g} is below {noise}: float64 was used"]
+            # Asked for by name, float32 is not replaced in silence; of dtype="auto" the note in the report is
+            # enough.
             if problem.dtype == "float32":
                 warn(notes[0], PrecisionWarning)
         fit.run.begin_phase("Gram")
         folds = folds_of(problem, plan.size)
+        # Folds repay the rotation: its 2n²D flops come once, and then each fold reduces n columns in place of
+        # D.
         if problem.penalty.search == "cv" and _has_few_rows(plan):
             grams = map_rows(fit, plan, folds)
         else:
@@ -325,8 +340,10 @@ class PrincipalComponents(GramRidge):
             plan=plan,
             n_rows=fit.dataset.n_rows,
             dtype=plan.size.dtype,
+            # Coordinates are not coded targets: shift 0 and scale 1 leave them as they are.
             targets=NumericTargets(np.zeros(k), np.ones(k)),
             coef=found.components.T,
+            # A score is Vᵀ(z − z̄) = Vᵀz − Vᵀz̄.
             intercept=-found.components @ found.mean,
             search=found,
             entries={
@@ -354,8 +371,10 @@ def fit_statistics(statistics: GramStatistics, problem: Problem) -> FitResult:
     intercept, n_rows = problem.fit_intercept, statistics.n_rows
     system = gram_system(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
     total, D = total_gram(parts, folds.total, system), specification.n_features
+    # The mean of ‖z‖² for a map whose k(0) depends on the row: the trace of ZᵀSZ is Σ s‖z‖².
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
+        # The sums are in this process: a cluster would receive them only to send a small model back.
         run=Run(LocalExecution("threads")),
         parts=parts,
         folds=folds,
@@ -367,6 +386,7 @@ def fit_statistics(statistics: GramStatistics, problem: Problem) -> FitResult:
         dtype=statistics.dtype,
         targets=statistics.targets,
     )
+    # A fit to rows would sum them in float64 instead; of sums the lost digits cannot be had again.
     floor = grams.noise_floor()
     if (
         problem.penalty.value is not None
@@ -393,6 +413,7 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
         solution = run.get(begun)
     else:
         by_folds, n_folds = problem.penalty.search == "cv", grams.folds.n_folds
+        # Models of folds predict the rows of a fit. A Gram that was there before has no rows.
         has_models = by_folds and plan is not None  # of the folds
         if by_folds:
             held_out = f"{n_folds} held-out folds"
@@ -425,16 +446,16 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
 def _with_solutions(
     grams: Grams, search: AlphaSearch, held_out: range
 ) -> tuple[AlphaSearch, RidgeSolution, list[tuple[np.ndarray, np.ndarray]]]:
-    """The choice, the model of all rows, and the coefficients and intercepts without each fold.
-
-    An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive definite,
-    but not every one that is solved here. Then the best of the larger alphas is taken.
-    """
+    """The choice, the model of all rows, and the coefficients and intercepts without each fold."""
+    # An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive
+    # definite, but not every one that is solved here. Then the best of the larger alphas is taken.
     while True:
         try:
+            # It ends: each round takes a larger alpha of the grid, or raises where none is left.
             is_known = bool(search.fold_solutions)
             solution, *others = grams.solutions(range(0) if is_known else held_out, search.alpha)
             of_folds = search.fold_solutions or [(other.coef, other.intercept) for other in others]
+            # All of them together: of few rows one product with Q serves every model.
             coefs = grams.in_features([solution.coef, *(coef for coef, _ in of_folds)])
             solution = replace(solution, coef=coefs[0])
             return search, solution, [(w, b) for w, (_, b) in zip(coefs[1:], of_folds, strict=True)]
@@ -455,6 +476,8 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
         return None
     best = above[np.argmin(scores[above])]
     alpha, score = float(alphas[best]), float(scores[best])
+    # Notes on the end of the grid speak of the alpha that is given up, and the last point of the curve, of
+    # all features, has its error.
     refuted = tuple(f"alpha={before:g} is the {which}" for which in ("smallest", "best"))
     note = (
         f"alpha={before:g} had the smallest error, but is below the rounding noise of the Gram: "
@@ -469,6 +492,7 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
         score=score,
         learning_curve=curve,
         notes=notes,
+        # Those that the search kept are of the alpha given up.
         fold_solutions=[],
     )
 
@@ -513,10 +537,8 @@ class Grams:
         return self.run.map(fold_errors, tasks, costs=[float(min(one.size, most)) ** 3 for one in calls])
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
-        """Whether the models of all folds and alphas are worth the memory that they take here.
-
-        They save a factor for each fold.
-        """
+        """Whether the models of all folds and alphas are worth the memory that they take here."""
+        # They save a factor for each fold.
         D = self.system.sizes[-1] if self.rows is None else self.system.n_rows
         return 8 * n_folds * n_alphas * D * self.system.n_targets <= MAX_PATH_BYTES
 
@@ -529,6 +551,8 @@ class Grams:
         if not held_out:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
         folds = (None, *map(self.terms, held_out))
+        # With costs, though all are equal: by its own rule Dask ran all folds where the Grams are, and two
+        # workers took 3.4 s for five folds of D = 2048, in place of 2.5 s.
         calls: list[tuple] = [(self.total, self.parts, fold, alpha, self.system) for fold in folds]
         return self.run.map(solution_without, calls, group="solution of", costs=[1.0] * len(calls))
 
@@ -584,6 +608,7 @@ def gram_passes(
     `members` names the sums of each pass instead.
     """
     if members is None:
+        # As the plan counted: a task has all sums, or one of them.
         together = plan.folds_per_task == folds.n_sums
         members = [tuple(range(folds.n_sums))] if together else [(j,) for j in range(folds.n_sums)]
     return [
@@ -602,6 +627,7 @@ def gram_passes(
 def sum_grams(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """The Grams of the rows, one for each sum of the folds."""
     parts, system = gram_passes(fit, plan, folds), system_of(fit)
+    # Summed once, for the tasks of all folds: the training rows of each are this total less a few sums.
     total = fit.run.submit(total_gram, parts, folds.total, system)
     return _grams_of(fit, plan, system, total, parts=parts, folds=folds)
 
@@ -624,11 +650,10 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
 
 
 def _has_few_rows(plan: Plan) -> bool:
-    """Whether rows are no more than features, and all folds of a Gram would be summed together.
-
-    The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
-    """
+    """Whether rows are no more than features, and all folds of a Gram would be summed together."""
+    # The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
     size = plan.size
+    # With two sums the plan counts so few Grams that, measured, rows and rotation came too near to them.
     are_few = size.n_rows <= size.n_features and size.n_sums > 2
     return are_few and plan.folds_per_task == size.n_sums
 
@@ -636,6 +661,7 @@ def _has_few_rows(plan: Plan) -> bool:
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """The Grams of the folds of few rows, in rotated features where these are more than the rows."""
     run, mapped, system = fit.run, fit.mapped_rows(plan), system_of(fit)
+    # A size of no more columns than rows gains nothing by a rotation.
     few = [size for size in system.sizes if size <= system.n_rows and size < system.sizes[-1]]
     many = system.sizes[len(few) :]
     # The Grams of all sizes up to the number of rows are parts of the largest of them.
@@ -643,6 +669,7 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     parts = run.submit_all(_row_grams, [(mapped, columns, folds) for columns in (*rotations, *few[-1:])])
     totals = run.submit_all(total_gram, [([one], folds.total, system) for one in parts])
     sources = [(total, [part]) for total, part in zip(totals, parts, strict=True)]
+    # Not strict: where there are few of them, the last source is theirs, and belongs to none of the many.
     of_size = dict(zip(many, sources, strict=False)) | dict.fromkeys(few, sources[-1])
     total, parts = of_size.pop(system.sizes[-1])
     handles = {"rows": mapped, "rotation": rotations[-1], "smaller": of_size}
@@ -650,7 +677,7 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
 
 
 def _rotation(mapped: MappedRows, size: int) -> Rotation:
-    """That of the leading `size` features."""
+    """The rotation of the leading `size` features."""
     return Rotation.of(mapped.Z[:, :size])
 
 
@@ -690,16 +717,16 @@ def system_of(fit: PreparedFit) -> GramProblem:
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
-
-    Where the sample's weight is not between half and twice its share of the whole, as when few rows have any
-    weight, all rows are summed instead.
-    """
+    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all; else of all."""
     stride, run = plan.size.gram_stride, fit.run
     if stride > 1:
+        # Of the `stride` hashed sums the first alone: rows of the others are read, but neither mapped nor
+        # multiplied.
         parts, system = gram_passes(fit, plan, sample_of(fit, stride), members=[(0,)]), system_of(fit)
         total = run.submit(total_gram, parts, np.ones(1), system)
+        # One number comes to the client; the Gram stays where it was summed.
         weight = run.compute(weight_of, total, system.n_targets)
+        # Where few rows have any weight, the sample may have almost none of it, or almost all.
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
             whole = run.submit(scaled, total, fit.weight / weight)
             return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)
@@ -708,6 +735,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
 
 def sample_of(fit: PreparedFit, stride: int) -> Folds:
     """Sums of which the first is of one hashed row in `stride`."""
+    # A stream of its own: the same rows are sampled whatever else the fit draws.
     return NO_FOLDS if stride == 1 else HashFolds(stride, child_seed(fit.problem.seed, "gram sample"))
 
 
@@ -731,6 +759,7 @@ _ROWS_PER_FEATURE = 16 * 16
 def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
     """The choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
+    # The effective dimension is at most D: with so few features it need not be known.
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, penalty)[0]
     has_folds = grams.folds.n_sums > 1
@@ -755,10 +784,8 @@ def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
 
 
 def _stands_for_rows(grams: Grams) -> bool:
-    """Whether the first fold has between half and twice its share of the weight of all rows.
-
-    With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
-    """
+    """Whether the first fold has between half and twice its share of the weight of all rows."""
+    # With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     weight = grams.run.compute(fold_weight, grams.parts, grams.terms(0), grams.system)
     return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
@@ -791,8 +818,11 @@ def _grids(grams: Grams, given: np.ndarray | None) -> list[_Grid]:
         if given is None:
             default, n_dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
             alphas, base = extended(default, floor=floor)
+            # Without the floor the same grid tells how far it would go.
             is_cut = len(alphas) < len(extended(default, floor=0.0)[0])
             found.append(_Grid(size, alphas, base, n_dropped, is_cut))
+        # `above_noise` raises where nothing is left: right for the model itself, not for a point of its
+        # curve.
         elif size == grams.system.sizes[-1] or given[-1] >= floor:
             alphas, n_dropped = above_noise(given, floor)
             found.append(_Grid(size, alphas, slice(0, len(alphas)), n_dropped, n_dropped > 0))
@@ -804,6 +834,7 @@ def _by_folds(
 ) -> AlphaSearch:
     """The choice by the errors of the first folds, with their models if these are wanted and small."""
     grids, folds = _grids(grams, penalty.grid), range(n_folds)
+    # Models by alpha are looked up by the grid's own floats, which no step computes anew.
     with_models = with_models and grams.keeps_paths(n_folds, len(grids[-1].alphas))
     calls = [
         _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1])
@@ -898,6 +929,7 @@ def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
         if _ROWS_PER_FEATURE * s**3 <= problem.n_rows * problem.sizes[-1] ** 2
         and grams.noise_floor(s) <= alpha.min()
     ]
+    # A point of the curve has one alpha, which targets with penalties of their own do not share.
     if len(alpha) > 1 or not sizes:
         return search
     scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, [(s, alpha, None) for s in sizes])]
@@ -947,6 +979,7 @@ def folds_of(problem: Problem, size: Size) -> Folds:
 
     Of rows that come in several calls nobody knows yet how many they will be.
     """
+    # A fold that no rule will look at would be a second Gram in memory.
     is_safe = not gcv_may_overfit(size.n_features, size.n_rows) and not problem.grows
     return NO_FOLDS if problem.penalty.search == "gcv" and is_safe else problem.folds
 
@@ -963,6 +996,7 @@ def ridge_size(problem: Problem, size: Size) -> Size:
         size,
         n_alphas=1 if penalty.search is None else n_grid,
         n_factors=0 if penalty.value is None else len(factor_levels(penalty.value)),
+        # For conjugate gradients, whose passes serve all folds; the Gram's solver has no light passes.
         n_light_columns=min(MAX_DIRECTIONS, k * folds.n_folds) if penalty.search == "cv" else k,
     )
 
@@ -971,10 +1005,8 @@ _MAX_FACTORS = 3
 
 
 def factor_levels(alpha: np.ndarray) -> np.ndarray:
-    """The penalties that get a factor: each one, or three over their range where they are more.
-
-    Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
-    """
+    """The penalties that get a factor: each one, or three over their range where they are more."""
+    # Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
     different = np.unique(alpha)
     if len(different) <= _MAX_FACTORS:
         return different
@@ -982,7 +1014,7 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
 
 
 def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int = 0) -> Plan:
-    """The plan of a sweep for the Grams; `other_peak` is that of what else the solver does."""
+    """The plan of a sweep for the Grams; `other_peak` is the peak of all else that the solver does."""
     s, n_turns = size, size.n_sums // folds_per_task
     return planned(
         "gram",
@@ -1000,21 +1032,20 @@ def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int
 
 
 def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
-    """The largest resident set of a worker above idle, in bytes.
-
-    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
-    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
-    partials, see `Size.n_partials` and `ready_bytes`. The process keeps the map's arrays, in float64 and in
-    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
-    four matrices of its size a thread.
-    """
+    """The largest resident set of a worker above idle, in bytes."""
     s, cuts = size, size.segmentation()
+    # A packed triangle has half of the 8·p² bytes.
     partial = 4 * folds_per_task * s.gram_size**2
+    # A thread's sums are square of float64 products, and the packed partial itself of float32 ones.
     sums = partial if s.itemsize < 8 else 2 * partial
     n_partials = s.n_partials(cuts.n_segments, threads)
+    # A sample is one of `stride` hashed sums, so its tiles are picked as those of folds are, with the room of
+    # `_Tile` for more than T rows.
     n_parts = max(s.n_sums, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
+    # A tile and its product.
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
+    # Rows of a super-tile, and those of one sum that are picked from it.
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
     rows = (
         s.reading_bytes(cuts.segment_rows)
@@ -1025,6 +1056,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     sweep = busy + n_partials * partial + ready_bytes(threads, partial) + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
+    # The packed Grams of all folds, their sum, and four matrices of its size a thread.
     solve = 8 * s.gram_size**2 * (s.n_sums / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
 
@@ -1034,5 +1066,6 @@ def factorisation_flops(size: Size) -> float:
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
     paths = size.n_folds * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    # The nested sizes are halvings: their cubes add up to 1 + 1/8 + 1/64 + … = 8/7 of the largest.
     searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
     return searched + D**3 / 3 + size.n_eigensystems * reduction

@@ -110,6 +110,7 @@ class Trace:
     def update(self, at: Evaluation) -> None:
         """Improve the best point and the bound by an evaluation."""
         norm = float(np.linalg.norm(at.gradient))
+        # Of the first point whose gradient is not zero.
         self._first_norm = self._first_norm or norm
         relative = norm / self._first_norm if norm else 0.0
         # Without a bound, of points with equal objective up to rounding the one of least gradient is best.
@@ -119,6 +120,8 @@ class Trace:
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.dual, at.held_out)
         self.certificate = replace(self.certificate, scale=at.scale)
+        # The objective is that of the loss itself whatever the ε, so candidates of both ε bound the same
+        # minimum.
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
             dual = -np.inf if candidate is None else self._bundle.add(candidate)
             self.certificate = self.certificate.improved(at.primal, dual)
@@ -198,6 +201,8 @@ def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
     D = fit.specification.n_features
     if problem.shares_loss(targets):
         sigma = problem.margin_loss.clear_margin
+        # At w = 0 the loss is least where the probabilities are the classes' shares: e^(b_c/σ) in proportion
+        # to them.
         b = sigma * np.log(weights / weights.sum()) if problem.fit_intercept else np.zeros(len(weights))
         X = np.zeros((D + problem.fit_intercept, len(b)))
         X[D:] = b
@@ -205,6 +210,7 @@ def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
     loss, total = problem.margin_loss, weights.sum()
     assert isinstance(loss, MarginLoss)
     constants = []
+    # Of two classes there is one problem, whose label +1 is the last class.
     for above in weights[-1:] if targets.n_outputs == 1 else weights:
         below = total - above
         b = loss.constant(above / (above + below)) if problem.fit_intercept else 0.0
@@ -263,6 +269,8 @@ class LightReduction(RowReduction):
                 vectors = self.light_tile(ready, rows, block.start + first, X, coef, slopes, vectors)
             assert vectors is not None
             own = self.merge(own, self._sums(at, vectors))
+        # Sums are linear, so the basis becomes features once for all these rows: a solve a vector, not one a
+        # row.
         if own is not None and ready.has_basis:
             own = own.of_features(ready.feature_sums)
         return self.merge(total, own)
@@ -303,6 +311,7 @@ class MarginReduction(LightReduction):
     outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
+        # Two sided vectors, and the 14 other numbers of `MarginSums`.
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 14)
 
     def _labels(self, block: RowBlock) -> np.ndarray:
@@ -366,6 +375,7 @@ class RankedRows:
         """The first `n_kept` rows of both; None keeps all, those of `self` first."""
         joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         if n_kept is not None:
+            # Ties go by row number, so that the kept rows do not depend on the order of merges.
             kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
             joined = {name: values[kept] for name, values in joined.items()}
         return type(self)(**joined)
@@ -439,6 +449,7 @@ class NearestRowsReduction(LightReduction):
     labels: tuple[float, ...] = ()  # the only label whose rows are kept, of each problem; 0, or (): both
 
     def size_bytes(self, n_rows: int) -> int:
+        # Score, number, label and weight of 8 bytes, and a bool.
         row_bytes = 8 * self.specification.n_columns + 33
         kept = min(2 * self.n_kept, n_rows) * row_bytes
         return len(self.outputs) * (kept + 8 * (self.specification.n_features + 5))
@@ -481,8 +492,10 @@ class NearestRowsReduction(LightReduction):
         number = at.rows.start + np.arange(len(y), dtype=np.int64)
         eligible, score = weight > 0, np.abs(violation)
         if known is not None:
+            # Numbers beyond the last known row are sorted in behind it.
             place = np.minimum(np.searchsorted(known, number), len(known) - 1)
             eligible = eligible & ((violation > 0) != was_violating) & (known[place] != number)
+            # The most wrong first: the model is linear at these rows, and off by s·|1 − m|.
             score = -weight * score
 
         def side(is_on_it: np.ndarray) -> NearestRows:
@@ -540,6 +553,7 @@ class SmallestMarginsReduction(RowReduction):
 
     def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
         dtype, ready = np.dtype(self.dtype), self.ready_map(arrays)
+        # Of features themselves, not of a basis: the norms of z are wanted too.
         coef, intercept = arrays["coef"].astype(dtype), arrays["intercept"]
         for block in rows.tiles(self.tile_rows):
             Z = self.tile_of(ready, rows, block.start, block.X, of_basis=False)
@@ -550,6 +564,7 @@ class SmallestMarginsReduction(RowReduction):
     def critical_rows(self, found: SmallestMargins, position: int) -> CriticalRows:
         """The critical rows of one of the outputs, with their features made again here."""
         number, X, label, margin = found.rows(position)
+        # A sweep returns rows as they were read, d numbers each in place of D.
         Z = self.specification.build().apply(self.scaled(X))
         n_violating = int(found.n_violating[position])
         return CriticalRows(number, Z.astype(np.float64), label, margin, n_violating, found.largest_norm)
@@ -581,6 +596,7 @@ class SmallestMarginsReduction(RowReduction):
     ) -> RankedRows:
         """The rows of a tile that may be among those of smallest margin, given earlier rows' best."""
         if before is not None and len(before.score) == self.n_kept:
+            # Not ≤: of equal margins the earlier row stays, as a merge by row number would have it.
             counts = counts & (margin < before.score[-1])
         rows = lowest(margin, counts, self.n_kept)
         return RankedRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))
@@ -654,6 +670,7 @@ class MarginOracle:
         self._moments: RidgeMoments | None = None
         has_dual = MarginSize.of(plan).dual_rows and plan.solver == "gram"
         self.ascent = DualAscent(fit, plan, self.folds) if has_dual else None
+        # A factor is D × D on its worker: it goes when the last problem that took it takes another.
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}
@@ -670,6 +687,7 @@ class MarginOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Each problem's objective and gradient at its point, and more; one pass over the rows."""
+        # A second ε is one more column of the same pass, which makes the features once.
         requests = [(p, point.x, epsilon) for p, point in points.items() for epsilon in point.epsilons]
         problems = tuple(problem for problem, _, _ in requests)
         reduction = self._fit.reduction(
@@ -753,7 +771,7 @@ class MarginOracle:
         return x[:, None]
 
     def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
-        """G ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
+        """g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Problems of similar curvature share a factor, freed when its last problem needs another. Of three
         factors the nearest is used.
@@ -804,10 +822,12 @@ class MarginOracle:
             theirs = [p for p, own in self._factor_of.items() if own is factor]
             found = self._by_columns(factor.solve, np.stack([responses[p].gradient for p in theirs], axis=1))
             for i, problem in enumerate(theirs):
+                # A view would keep the solutions of all problems.
                 self._solved[problem] = _Solved(factor, responses[problem].gradient, found[:, i].copy())
 
     def _applied(self, problem: MarginProblem, factor: Factor, gradient: np.ndarray) -> np.ndarray:
         ready = self._solved.get(problem)
+        # By identity: the solver asks for the very gradient that it was sent, or for another one.
         if ready is not None and ready.gradient is gradient and ready.factor is factor:
             return ready.result
         return self._by_columns(factor.solve, gradient)
@@ -824,6 +844,7 @@ class MarginOracle:
         if self._moments is None:
             reduction = self._fit.reduction(MomentsReduction, **self._shared, offset=None, held_out=(None,))
             k = self._fit.targets.n_outputs
+            # Of the sums only Σ s·z² and Σ s·z are taken, which no model enters.
             zero = {"coef": np.zeros((self.n_features, k)), "intercept": np.zeros(k)}
             (self._moments,) = self._fit.sum("diagonal", reduction, self._cuts, zero, self._kept)
         assert self._moments is not None
@@ -868,13 +889,11 @@ class MarginOracle:
         return found
 
     def _few_curved(self) -> int:
-        """The curved rows whose products take no longer than four light sweeps.
-
-        Of several problems these are sweeps of kept features, less what making the features again takes.
-        """
+        """The curved rows whose products take no longer than four light sweeps."""
         size = MarginSize.of(self._plan)
         if size.n_hessians == 1:
             return int(_LIGHT_SWEEPS * size.light_flops / size.hessian_size**2)
+        # Of several problems: sweeps of kept features, less what making the features again takes.
         left = _LIGHT_SWEEPS * size.kept_sweep_flops - size.n_rows * size.basis_flops
         return max(0, int(left / size.n_hessians / size.hessian_size**2))
 
@@ -897,6 +916,7 @@ class MarginOracle:
         handle = self.run.reduce("Hessian", self._fit.dataset, reduction, cuts, sent)
         factors = {}
         for position, problem in enumerate(points):
+            # Each sampled row stands for `stride` of them.
             curvature = stride * min(problem.C, 1 / grams.noise_floor())
             factor = self.run.submit(hessian_factor, handle, position, curvature, grams.system)
             factors[problem] = Factor(self.run, factor)
@@ -922,6 +942,7 @@ def hessian_factor(
     packed: np.ndarray, position: int, curvature: float, problem: GramProblem
 ) -> Preconditioner:
     """The inverse of one of several Hessians, whose sums are packed triangles."""
+    # Rows of a Hessian are [z | 1], without targets.
     of_features = replace(problem, n_targets=0, offset=None)
     total = total_gram([packed[position : position + 1]], np.ones(1), of_features)
     return preconditioner_of(total, curvature, of_features)
@@ -956,6 +977,7 @@ class DualAscent:
         They count as a pass of light sweeps, and read no row.
         """
         started, calls, order = time.perf_counter(), [], []
+        # Problems of one fold share their masks, and a task's products K·α are one matrix product.
         for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
             members = list(group)
             masks = None if held_out is None else tuple(mask[:, held_out] for mask in self._masks)
@@ -973,10 +995,8 @@ class DualAscent:
         return points
 
     def _start(self, problem: MarginProblem) -> np.ndarray:
-        """Multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
-
-        For the fit to all rows they are the mean of the folds that have the row.
-        """
+        """Multipliers to go on from: of the last C, or for the fit to all rows the mean of the folds."""
+        # In proportion to C, so that rows at their bounds stay there.
         key = problem.output, problem.held_out
         if key in self._reached:
             C, alpha = self._reached[key]
@@ -992,6 +1012,7 @@ class DualAscent:
 def dual_rows(mapped: MappedRows) -> DualRows:
     """The rows with their Gram."""
     Z = mapped.Z.astype(np.float64, copy=False)
+    # An overflow is told in words below.
     with np.errstate(over="ignore", invalid="ignore"):
         K = Z @ Z.T
     if not np.isfinite(K).all():
@@ -1025,11 +1046,9 @@ class MarginSize(Size):
 
     @property
     def kept_sweep_flops(self) -> float:
-        """Flops of a square product that take about as long as a light sweep of one problem an output.
-
-        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
-        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
-        """
+        """Flops of a square product that take about as long as a light sweep of one problem an output."""
+        # Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024
+        # and seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
         return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
 
     @property
@@ -1062,6 +1081,7 @@ def margin_peak_bytes(size: MarginSize, k: int, threads: int) -> int:
     s, kept = size, 0.0
     if s.model_rows:
         n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows)
+        # A pass that widens a model keeps the most: `WIDENING` times the rows of one label.
         kept = n_kept * _kept_row_bytes(s) * s.n_problems
     return light_peak_bytes(s, k, threads, margin_cuts(s), MAX_BLOCK_TILES, kept)
 
@@ -1071,19 +1091,16 @@ def _kept_row_bytes(size: Size) -> int:
 
 
 def model_peak_bytes(size: MarginSize, threads: int) -> int:
-    """The largest resident set above idle in solving models, one a thread.
-
-    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
-    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
-    step's matrices.
-    """
+    """The largest resident set above idle in solving models, one a thread; others wait with their rows."""
     s = size
     n_rows = min(s.model_rows, s.n_rows)
     if not n_rows:
         return 0
     if s.sparse_entries:
+        # As they are made, signed, squared, and while their formats change.
         features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
     else:
+        # As they are made, signed, and of the rows in a Newton step, beside the step's matrices.
         features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
     tasks = min(threads, s.n_problems)
     rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
@@ -1105,21 +1122,16 @@ def can_model(n_features: int, sparse_entries: int) -> bool:
 
 
 def rows_a_label(n_features: int, sparse_entries: int) -> int:
-    """How many rows of each label a sweep keeps for a model.
-
-    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
-    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
-    to 16,384.
-    """
+    """How many rows of each label a sweep keeps for a model."""
     if sparse_entries:
+        # They may be more than the rows: as many rows as have two million entries.
         return max(_MIN_LABEL_ROWS, min(_MAX_LABEL_ROWS, _LABEL_ENTRIES // sparse_entries))
+    # As many rows as features can be between their bounds at an optimum.
     return max(_MIN_LABEL_ROWS, n_features)
 
 
 def max_model_rows(n_features: int, sparse_entries: int) -> int:
-    """How many rows a model may grow to.
-
-    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
-    rest many rows may be on either side of the hinge, whatever the number of features.
-    """
+    """How many rows a model may grow to."""
+    # For a rare class against the rest many rows may be on either side of the hinge, whatever the number of
+    # features: hence a least number.
     return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))

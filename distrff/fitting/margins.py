@@ -119,6 +119,7 @@ class Margins:
         oracle = kind(fit, plan, grams)
         if problem.penalty.search:
             run.begin_phase("choice of C")
+            # From the smallest C to the largest: each begins where the one before it ended.
             grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
             grid = grid if problem.penalty.grid is None else problem.penalty.grid
             starts = _starts(fit, grams, float(grid[0]))
@@ -164,6 +165,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
         return [np.zeros(n_numbers * k)]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
+    # C·Σ s·κ/2·(y − f)² + ½‖w‖² is ridge with alpha = 1/(C·κ); a hinge has no κ, and takes that of squares.
     curvature = problem.margin_loss.curvature if np.isfinite(problem.margin_loss.curvature) else 2.0
     min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
@@ -301,6 +303,8 @@ class _Solving(Passes):
             if self.is_spent or not problems:
                 return
             self.n_sweeps += 1
+            # Its steps end by gradients that they update; the certificate, which is computed anew, needs room
+            # for their rounding.
             found = self.oracle.ascent.ascend(problems, _DUAL_SHARE * self.tol)
             for problem, at in found.items():
                 self.improve(problem, at.x, at.primal, at.dual, at.held_out)
@@ -432,6 +436,7 @@ def search_penalty(
     until the held-out loss no longer falls.
     """
     penalty, n_folds = oracle.problem.penalty, oracle.folds.n_folds
+    # As in the search for alpha: an error on held-out rows is not known better than that.
     tol = max(oracle.problem.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
@@ -475,6 +480,7 @@ def _choice(penalty: Penalty, sums: Mapping[float, np.ndarray]) -> tuple[float, 
     tried = np.array(sorted(sums))
     totals = np.array([sums[C] for C in tried])  # (m, n_folds, 2)
     errors, weights = totals[:, :, 1].T[:, :, None], totals[0, :, 0]
+    # 1/C is the penalty, so that of equal losses the smaller C is taken.
     choice = penalty.choose(1 / tried, errors, weights)
     return float(tried[choice.index]), choice.scores
 
@@ -538,6 +544,7 @@ def margin_result(
     """The result of a solver of margin losses."""
     problem, traces = fit.problem, list(solution.traces.values())
     n_columns = fit.targets.n_outputs if problem.shares_loss(fit.targets) else 1
+    # A softmax has one point of k columns, other losses k points of one.
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
     coef, intercept = _in_units(fit.targets, X, problem.fit_intercept)
     worst = max(traces, key=lambda trace: trace.error)
@@ -642,6 +649,7 @@ def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> s
     `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
     all sweeps were spent.
     """
+    # Beyond it C·Σ s·‖z‖² is more than 1/ε times the penalty's 1, of which their sum then has no digit.
     max_C = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
     if max_C["float64"] < C:
         return f"beside C={C:g} the penalty is lost to rounding: use a C below {max_C['float64']:.1g}"
@@ -714,13 +722,10 @@ def _gram_sizes(size: MarginSize) -> list[MarginSize]:
 
 
 def _margin_peak_bytes(size: MarginSize, threads: int) -> int:
-    """The largest resident set above idle in the passes and models of margin losses.
-
-    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
-    Hessian.
-    """
+    """The largest resident set above idle in the passes and models of margin losses."""
     if not size.n_problems:
         return 0
+    # The Gram and three factors to precondition with; below, the factor of each Hessian.
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
     passes = margin_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
@@ -849,8 +854,9 @@ class _Model:
     def is_on_course(self, distance: float, n_rounds: int) -> bool:
         """Whether the bound will be near the objective after that many rounds like the last.
 
-        `distance` is the gap between the two, relative to the objective. The first round predicts nothing.
+        `distance` is the gap between the two, relative to the objective.
         """
+        # The first round predicts nothing.
         share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
         self.distance = distance
         return distance * min(1.0, share) ** n_rounds <= _NEAR
@@ -865,17 +871,17 @@ class _Model:
 
         Its sign is the label of the rows that cause it; 0 where the model has a minimum.
         """
+        # The slope of q by b is −C·slope − Σ α_i·y_i with 0 ≤ α_i ≤ C·s_i: it can be 0 for slopes within
+        # these sums alone, and without that q has no minimum.
         signed = self.rows.weight * self.rows.label
         slope = float(self.violating_vector[-1] - signed[self.rows.violating].sum())
         lowest, highest = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
         return max(0.0, slope - highest) + min(0.0, slope - lowest)
 
     def without_violations(self, label: float) -> np.ndarray:
-        """The reference point with an intercept at which no row of the label is violating.
-
-        All rows of the label move alike: those that violated most are then the nearest to the hinge.
-        """
+        """The reference point with an intercept at which no row of the label is violating."""
         x = self.reference.copy()
+        # All rows of the label move alike: the worst of them are then the nearest to the hinge.
         x[-1] += _FAR * max(1.0, abs(x[-1])) * label
         return x
 
@@ -927,6 +933,7 @@ def finish_exactly(
             rows = found.rows(i)
             n_rows = len(rows.number)
             room = oracle.max_model_rows - len(model.rows.number)
+            # Without new rows the model is exact, and another round changes nothing.
             if is_good or not 0 < n_rows <= room:
                 continue
             distance = (primal[problem] - bounds[problem]) / primal[problem]
@@ -957,6 +964,7 @@ def _widen(
             return
         for i, (problem, model) in enumerate(lacking.items()):
             rows = more.sides[i][0 if labels[problem] > 0 else 1]
+            # As many rows as can balance the excess, and beside them as many as any other model begins with.
             n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
             model.add(rows.first(n_needed + oracle.rows_a_label), problem.C)
             if len(model.rows.number) > oracle.max_model_rows or not len(rows.number):
@@ -981,9 +989,12 @@ def solve_model(
     """The minimum of the model that is exact for some rows and linear for all others."""
     rows, x = at.rows, at.x
     A = _signed(features_of(rows.X, sent), rows.label)
+    # The sums at the reference point hold all violating rows: those of the model, which it has exactly, leave
+    # them.
     linear_weight = at.violating_weight - rows.weight[rows.violating].sum()
     linear_vector = at.violating_vector - (rows.weight * rows.violating) @ A
     upper, size = C * rows.weight, len(x)
+    # Without an intercept x has D entries, and the column of labels is left out.
     model = ActiveSetModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
     alpha = first_multipliers(model, x) if at.alpha is None else at.alpha
     if issparse(A):

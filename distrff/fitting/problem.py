@@ -29,8 +29,10 @@ from distrff.utils.validation import check_count, float_array, is_number, one_of
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("auto", "standard", "none")
 MAX_SWEEPS = 200
+# More than a thousand times 2⁻²⁴, by which float32 rounds.
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
+# C² times sums over rows must stay below the largest float64, 1e308, and its inverse above the smallest.
 _MAX_C = 1e50
 _RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
 _MARGIN_SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
@@ -190,6 +192,7 @@ class Problem:
             return None
         # A grid is cut at the floor; only a whole one below it changes the dtype.
         if self.penalty.search is not None:
+            # The default grid is cut at the floor wherever that lies, so it never asks for float64.
             return None if self.penalty.grid is None else float(self.penalty.grid.max())
         return None if self.penalty.value is None else float(self.penalty.value.min())
 
@@ -215,18 +218,15 @@ class Problem:
         return self.softmax and targets.n_outputs > 1
 
     def requested_dtype(self, n_rows: int) -> str:
-        """The dtype of the features; "auto" follows the columns unless one of two rules decides.
-
-        float64 for hard margins, which rounding must not violate. Margin losses take float32 for columns that
-        are scaled before they are cast, if `tol` is far above its rounding: sweeps then take half as long.
-        The mean of a scaled column is 0, or where most entries are 0 at most about its deviation.
-        ``scale="auto"`` leaves few rows as they are: their sweeps are short, and in float32 the values of a
-        row would differ with the rows beside it by as much as scikit-learn's checks refuse.
-        """
+        """The dtype of the features; "auto" follows the columns unless one of two rules decides."""
         if self.dtype != "auto" or self.loss is None or self.is_ridge:
             return self.dtype
-        if self.is_hard:
+        if self.is_hard:  # no rounding may violate a margin
             return "float64"
+        # float32 halves the time of a sweep, and loses little of columns that are scaled before they are
+        # cast: their mean is 0, or where most entries are 0 at most about their deviation. Few rows stay as
+        # they are: their sweeps are short, and in float32 the values of a row would differ with the rows
+        # beside it by as much as scikit-learn's checks refuse.
         scaled = self.scale == "standard" or (self.scale == "auto" and n_rows > _FEW_ROWS)
         return "float32" if scaled and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
 
@@ -234,6 +234,7 @@ class Problem:
         """The problem as if this had been its seed from the start."""
         # Folds are drawn where parameters are checked, before a checkpoint tells the seed of the start.
         # Folds that were given as a value stay.
+        # Only folds that equal those of the problem's own seed were drawn from it.
         own = self.folds == self.folds.drawn_from(child_seed(self.seed, "folds"))
         folds = self.folds.drawn_from(child_seed(seed, "folds")) if own else self.folds
         return replace(self, seed=seed, folds=folds)
@@ -242,6 +243,8 @@ class Problem:
         """The problem with the map that rows like these leave to choose from."""
         if self.features is None:  # of the map only the specification is known
             return replace(self, folds=self.folds.of_dataset(dataset.n_rows))
+        # Sums of equispaced features serve ridge alone; their widths are chosen by folds, which a map that
+        # chooses itself has only where alpha is chosen by them.
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
         features: Any = self.features
         if Trait.CHOOSES in features.traits:
@@ -252,6 +255,7 @@ class Problem:
                 has_targets=self.target_kind != "none",
                 by_sums=may_take_sums and not self.grows,
             )
+        # Ridge takes several columns of labels as so many targets of one Gram.
         has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
         return replace(
             self,
@@ -274,6 +278,7 @@ class Problem:
                 f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
                 f"row share its weight: give sample_weight"
             )
+        # The first call of partial_fit may have fewer rows than folds.
         if self.grows:  # later rows may suffice for a search
             if self.target_kind == "multilabel" and self.classes is not None:
                 raise InputError(
@@ -323,6 +328,7 @@ def ridge_problem(estimator: Any) -> Problem:
     one_of("solver", solver, _RIDGE_SOLVERS)
     shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv")
     features = shared["features"]
+    # Widths of equispaced features are chosen by held-out error, so they take folds though alpha is given.
     is_chosen = Trait.SUMS in features.traits and solver in ("auto", "cg")
     folds: Folds = NO_FOLDS
     if search == "cv" or (is_chosen and features.chooses):
@@ -363,6 +369,7 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
         penalty=Penalty(None, Cs, "cv") if searched else Penalty(np.array([float(estimator.C)]), Cs),
         folds=checked_folds(estimator, shared["seed"]) if searched else NO_FOLDS,
         solver=estimator.solver,
+        # A search begins without the earlier model, which saw all folds.
         is_begun_from=estimator.warm_start and not searched,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,9 +47,6 @@ class FitResult:
     workers: tuple[int, int] | None = None  # and threads, of passes before this run; None without any
     shortfall: str | None = None  # what to warn of, where the tolerance was not reached
     interruption: KeyboardInterrupt | None = None  # to be raised again when the model is kept
-
-
-Solver = Callable[[PreparedFit, Plan], FitResult]
 
 
 # The report of a fit: the result, the cost of the passes, and notes on rows and map.
@@ -222,16 +219,17 @@ def ridge_fold_models(
 ) -> FoldModels:
     """The models of coef (D, k) and intercept (k,) in coded units, one a fold."""
     coef, intercept = (np.stack(parts) for parts in zip(*solutions, strict=True))
-    shifted = intercept * targets.scale + targets.shift
-    return FoldModels(folds, coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted))
+    return FoldModels(folds, *in_units(targets, coef, intercept, fit_intercept=fit_intercept))
 
 
 def in_units(
     targets: Targets, coef: np.ndarray, intercept: np.ndarray, *, fit_intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coef (D, k) and intercept (k,) in the targets' own units, given those in coded ones."""
+    """Coef (…, D, k) and intercept (…, k) in the targets' own units, given those in coded ones."""
+    # Coded targets are (y − shift)/scale. Without an intercept the solver has added shift/scale to them, so
+    # that the coefficients hold the mean.
     shifted = intercept * targets.scale + targets.shift
-    return coef * targets.scale, shifted if fit_intercept else np.zeros(targets.n_outputs)
+    return coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted)
 
 
 def ridge_result(
@@ -252,6 +250,7 @@ def ridge_result(
 
     `entries` say how it was solved, `ending` how that ended.
     """
+    # The total of a constant target is 0, and so is what its model leaves of it.
     explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
     coef, intercept = in_units(targets, solution.coef, solution.intercept, fit_intercept=fit_intercept)
     return FitResult(
@@ -344,6 +343,7 @@ def end_of_grid(
     The grid of the parameter `name` is the parameter `name`s.
     """
     judged = scores[np.isfinite(scores)]
+    # Where all scores agree, the end that was chosen says nothing about values beyond it.
     if len(judged) > 1 and np.ptp(judged) == 0:
         return []
     if chosen == grid[0] and below is not None:
@@ -385,6 +385,7 @@ def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[
     targets, together = statistics.targets, statistics.together
     if targets is None:
         return None
+    # The deviations of a constant target are rounding.
     variance = np.where(targets.has_one_value(), 0.0, targets.deviations / targets.weight)
     entries = result.entries
     if entries.get("cv_score") is not None:
@@ -459,6 +460,7 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
     kept = np.flatnonzero(weights > 0)
+    # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
     y, s = sample.y[kept], weights[kept]

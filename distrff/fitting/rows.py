@@ -132,10 +132,12 @@ class ColumnStatisticsReduction(Reduction):
             targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
+            # For the linear model that the report puts beside the fit.
             together=CoMoments.of(X, Y, s) if self.with_products and Y is not None else None,
         )
 
     def _chosen_rows(self, start: int, stop: int) -> np.ndarray:
+        # A stream for each segment, by its first row: the sample follows from row numbers, not from workers.
         rng = stream(self.seed, "sample", start)
         size = min(self.rows_per_segment, stop - start)
         return start + np.sort(rng.choice(stop - start, size=size, replace=False, shuffle=False))
@@ -144,6 +146,7 @@ class ColumnStatisticsReduction(Reduction):
 def _largest(X: Any) -> np.ndarray:
     if issparse(X):
         return abs(X.astype(np.float64)).max(axis=0).toarray().ravel()
+    # In float64 before the sign: −(−128) does not fit into an int8.
     return np.maximum(X.max(axis=0), -X.min(axis=0).astype(np.float64)).astype(np.float64)
 
 
@@ -281,6 +284,7 @@ class CachedRows:
         tile, beyond = divmod(start - self.start, self._tile_rows)
         if beyond or of_basis != self._of_basis or tile >= len(self._features):
             return None
+        # A block may be cut elsewhere than the tiles were, as at the end of a segment.
         found = self._features[tile]
         return found if len(found) == n_rows else None
 
@@ -319,6 +323,7 @@ class RowKeeping(CacheForm):
 
     def keep(self, rows: Rows, arrays: Arrays) -> CachedRows:
         (block,) = rows.tiles(rows.stop - rows.start)
+        # The plan counts these rows; a view would hold the whole chunk that they were decoded in.
         block = block._replace(**{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")})
         if not self.with_features:
             return CachedRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
@@ -363,6 +368,7 @@ class MappedRows:
 
     def __add__(self, other: Self) -> Self:
         return type(self)(
+            # The engine merges neighbours, the earlier one first, so that rows stay in their order.
             *(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self))
         )
 

@@ -102,6 +102,7 @@ def prepared_like(
         targets=like.targets,
         specification=like.specification,
         features=problem.features,
+        # Only the grid of a penalty and its noise floor take it, and sums choose no penalty.
         mean_square_norm=1.0,
         weight=weight_of_rows(statistics, like.targets),
     )
@@ -156,6 +157,7 @@ class RunningSums:
         assert prepared.features is not None
         return cls(
             sums=sums,
+            # The sample was for the map, which is fitted; a value that holds rows would be pickled with them.
             columns=replace(prepared.statistics, samples=()),
             features=prepared.features,
             problem=problem,
@@ -173,6 +175,7 @@ class RunningSums:
         fit = prepared_like(dataset, self.sums, folds, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
+        # Of the map the fit of later rows knows the specification alone, without its report.
         notes = notes_on_rows(replace(fit, features=self.features), self.sums.dtype)
         return replace(
             self,
@@ -198,6 +201,7 @@ class RunningSums:
                 f"rows of at least two classes"
             )
         search, folds = problem.penalty.search, self.sums.by_folds
+        # "cv" sums a fold each, "gcv" one held-out fold: neither search can use the other's sums.
         has_folds = folds.n_folds > 0 and isinstance(folds, OneHeldOut) == (search == "gcv")
         if search is not None and not has_folds:
             raise InputError(

@@ -160,6 +160,7 @@ class StochasticGradients:
         points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
         coef, intercept = coef_and_intercept(points, fit_intercept=problem.fit_intercept)
         worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
+        # No pass sums the squares from which R² follows.
         unknown = np.full(points.shape[1], np.nan)
         assert problem.penalty.value is not None
         return iterative_result(
@@ -195,6 +196,7 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
         epochs = {problem: q for problem, q in requests.items() if isinstance(q, Epoch)}
         points = {problem: q for problem, q in requests.items() if not isinstance(q, Epoch)}
+        # Problems ask for epochs and points in lockstep; where some do each, the step is two passes.
         n_passes = bool(epochs) + bool(points)
         if passes.n_sweeps + n_passes > given.max_sweeps:
             return {}
@@ -232,6 +234,7 @@ class _SGDOracle:
         self._epsilon = SPARSE_EPSILON if Trait.SPARSE in fit.specification.traits else EPSILON
         self._smooth = given.margin_loss.rounded(self._epsilon)
         metric, X0 = self._metric(plan, given.C)
+        # The earlier model replaces ridge on the sample; the metric comes from the sample in any case.
         if (start := fit.starting_columns()) is not None:
             X0 = start
         self.problem = SGDProblem(metric, given.C, fit.weight, self._smooth.curvature)
@@ -255,6 +258,7 @@ class _SGDOracle:
         outputs = tuple(problem.output for problem in epochs)
         reduction = self._fit.reduction(EpochReduction, **self._shared, tile_rows=rows, outputs=outputs)
         cuts = replace(self._cuts, tile_rows=rows)
+        # A cache apart from that of evaluations, whose tiles are shorter and of a basis.
         kept = self._fit.kept("epochs", self._plan, cuts, of_basis=False)
         X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start), kept).mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
@@ -263,6 +267,7 @@ class _SGDOracle:
         """The metric of the first pass's sample, and ridge on it to start from."""
         sample, targets = self._fit.statistics.sample(), self._fit.targets
         n_rows = metric_rows(sample.X.shape[0], plan.size)
+        # Evenly over the sample, which is in row order.
         rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
@@ -273,6 +278,7 @@ class _SGDOracle:
             sample.X[rows],
             Y[rows],
             None if s is None else s[rows],
+            # A rounded hinge has the bound 1/ε; ridge stands in for it with that of squares.
             min(self._smooth.curvature, 2.0),
             1 / (C * self._fit.weight),
             self._fit.problem.fit_intercept,

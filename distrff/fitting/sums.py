@@ -104,6 +104,7 @@ class RowSums(ABC):
 
         It is exact up to rounding: the coding is a linear map of the rows.
         """
+        # Both codings are (y − shift)/scale, so the new target is ratio·old + offset.
         ratio = self.targets.scale / targets.scale
         offset = (self.targets.shift - targets.shift) / targets.scale
         return replace(self._recoded(ratio, offset), targets=targets)
@@ -248,6 +249,7 @@ class RowSums(ABC):
                 "steps": None if steps is None else TableSteps.from_dict(steps),
             }
             found = cls(**{"specification": specification} | shared | own)
+            # Before anything is derived from the sizes in the file, which may be forged.
             found._check_parts(sum(A.size for A in arrays.values()))
             if of_map:
                 # The digest in the file may belong to other arrays, as in a model.
@@ -352,6 +354,7 @@ class GramStatistics(RowSums):
 
     def _rest(self, other: GramStatistics) -> GramStatistics:
         first, second = (one.A.sum(0, keepdims=True, where=one._is_in_total) for one in (self, other))
+        # The difference of two sums, and not of folds: nobody knows in which fold the forgotten rows were.
         return replace(self._combined(other, first - second), folds=None)
 
     @property
@@ -359,6 +362,7 @@ class GramStatistics(RowSums):
         return (self.by_folds.total != 0)[:, None, None]
 
     def _combined(self, other: GramStatistics, A: np.ndarray) -> GramStatistics:
+        # The sum has the rounding of its coarser part: float32, and the products of more rows.
         dtype = self.dtype if self.dtype == other.dtype else "float32"
         return replace(self, A=A, dtype=dtype, tile_rows=max(self.tile_rows, other.tile_rows))
 

@@ -113,6 +113,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     grid_seconds, row_seconds, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
     calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_sums * 2 * plan.tile_rows))
     rows_a_task = size.memberships * plan.segment_rows * plan.folds_per_task / size.n_sums
+    # Segments are equally long, so that a last round which is not full takes as long as the others.
     rounds = -(-plan.n_segments // _n_threads(plan))
     side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_sums > 1 else 1)
     sums = rounds * (

@@ -217,6 +217,7 @@ class Kernel(ABC):
         Scaled sums and products of sums are multiplied out; any other kernel is its own component.
         """
         terms = self._terms()
+        # A scaled kernel is its own component: a multiple changes no frequency, but k(0).
         return terms if len(terms) > 1 else [(1.0, self)]
 
     def _terms(self) -> list[tuple[float, Kernel]]:
@@ -376,6 +377,8 @@ class Sum(_Composite):
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         terms = self.components()
         edges = np.cumsum([share for share, _ in terms])[:-1]
+        # One uniform a frequency, from a stream of its own: more frequencies leave the first ones as they
+        # are.
         chosen = np.searchsorted(edges, rng_of("component").random(n_frequencies), side="right")
         W = np.empty((n_columns, n_frequencies))
         # The j-th frequency of a component is its own j-th draw, which keeps W prefix-stable.
@@ -407,6 +410,8 @@ class _Factors(_Composite):
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         drawn = (k.frequencies(n_frequencies, n_columns, own) for k, own in self._streams(rng_of))
+        # By the characteristic functions: a product of kernels is the kernel of a sum of independent
+        # frequencies.
         return reduce(np.add, drawn)
 
     def n_uniforms(self, n_columns: int) -> int:
@@ -414,6 +419,7 @@ class _Factors(_Composite):
 
     def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
         factors = list(self._operands().values())
+        # The first coordinates of a Sobol point, which are the most even, go to the first factor.
         parts = np.split(U, np.cumsum([k.n_uniforms(n_columns) for k in factors])[:-1], axis=1)
         return reduce(np.add, map(lambda k, own: k.quantile_frequencies(own, n_columns), factors, parts))
 
@@ -450,6 +456,8 @@ class Product(_Factors):
         terms = self._terms()
         if len(terms) > 1:
             return all(term.is_spherical for _, term in terms)
+        # Each factor is rotation invariant in its own coordinates; their sum is only where these are the
+        # same.
         ratio = np.atleast_1d(np.divide(self.k2._profile(), self.k1._profile()))
         # Proportional up to the rounding of widths that were computed.
         return bool(np.allclose(ratio, ratio[0], rtol=1e-12, atol=0.0))
@@ -639,6 +647,7 @@ class MetricFactor:
         return hash((self._P.shape, self._P.tobytes()))
 
     def __reduce__(self) -> tuple[type[MetricFactor], tuple[np.ndarray]]:
+        # Through the constructor: a pickled array forgets that it is read-only.
         return type(self), (self._P,)
 
     def __repr__(self) -> str:
@@ -724,6 +733,7 @@ class Polynomial(Kernel):
             raise InputTypeError(f"degree must be an integer, got {self.degree!r}")
         if self.degree < 1:
             raise InputError(f"degree must be at least 1, got {self.degree}")
+        # A NumPy integer would be another value in a repr, and none in JSON.
         object.__setattr__(self, "degree", int(self.degree))
         object.__setattr__(self, "bias", positive_number(self.bias, "bias", minimum=0.0))
 

@@ -155,6 +155,7 @@ class Stationary(Kernel):
         squares = self.column_widths(self._n_coordinates(n_columns)) ** -2.0
         if self.metric is not None:
             squares = squares * np.square(self._factor(n_columns)).sum(axis=1)
+        # ω is Pᵀ·u/ℓ with uncorrelated u_j, so E‖ω‖² = E u_j²·Σ_j ‖p_j‖²/ℓ_j² over the rows of P.
         return self._unit_moment() * float(np.sum(squares))
 
     def with_widths(self, factor: Widths) -> Kernel:
@@ -175,6 +176,7 @@ class Stationary(Kernel):
         squares = np.ix_(
             *(np.square(step * np.arange(-m, m + 1)) for step, m in zip(steps, modes, strict=True))
         )
+        # k̂(ξ) = ∏ℓ·k̂₁(ℓ·ξ) for the kernel of width 1, times h for each column.
         return float(np.prod(steps)) * self._unit_density(squares)
 
     @abstractmethod
@@ -246,9 +248,11 @@ class Gaussian(_Spherical):
         return np.exp(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        # ∂k/∂log ℓ_j = k·(u_j − u′_j)².
         return square_sums(U, M * K)
 
     def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        # ∫ e^(−δ²/2 − 2πiξδ) dδ = √(2π)·e^(−2π²ξ²).
         return _product([math.sqrt(2.0 * math.pi) * np.exp(-2.0 * math.pi**2 * q) for q in squares])
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
@@ -276,6 +280,8 @@ class Laplacian(Stationary):
         return np.exp(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        # ∂k/∂log ℓ_j = k·|u_j − u′_j|, and ∂k/∂log ℓ_j = k·2v²/(1 + v²) of a Cauchy factor: neither expands
+        # into products of rows, so that all pairs are gone through.
         return _pair_sums(_add_absolute, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
@@ -286,6 +292,7 @@ class Laplacian(Stationary):
         return np.tan(W, out=W)
 
     def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        # ∫ e^(−|δ| − 2πiξδ) dδ = 2/(1 + 4π²ξ²).
         return _product([2.0 / (1.0 + 4.0 * math.pi**2 * q) for q in squares])
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
@@ -325,9 +332,11 @@ class Cauchy(Stationary):
         return rng_of("laplace").laplace(size=shape)
 
     def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        # ∫ e^(−2πiξδ)/(1 + δ²) dδ = π·e^(−2π|ξ|).
         return _product([math.pi * np.exp(-2.0 * math.pi * np.sqrt(q)) for q in squares])
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        # The inverse of the Laplace distribution function.
         return np.where(U < 0.5, np.log(2.0 * U), -np.log(2.0 * (1.0 - U)))
 
     def _unit_moment(self) -> float:
@@ -343,6 +352,7 @@ class _StudentT(_Spherical):
         return matern_correlation(cdist(X, Y, "euclidean"), self.nu)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        # ∂r/∂log ℓ_j = −(u_j − u′_j)²/r, so that the slope is wanted as −k′(r)/r.
         return square_sums(U, M * matern_slope(cdist(U, U, "euclidean"), self.nu))
 
     def _stretch(self, n: int, rng_of: Streams) -> np.ndarray:
@@ -560,6 +570,7 @@ def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 def square_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
     """Σ_{ii'} B_{ii'}·(u_ij − u_i'j)² of every column j, for symmetric B, by a matrix product."""
     U = U - U.mean(axis=0)  # a common offset would cost digits of the difference below
+    # Σ B·(u − u′)² = 2·(Σ_i (B1)_i·u_i² − uᵀBu).
     return 2.0 * (B.sum(axis=1) @ np.square(U) - np.einsum("ij,ij->j", U, B @ U))
 
 

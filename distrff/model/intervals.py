@@ -119,6 +119,7 @@ class QuantileSketch:
             return np.full(q.shape, np.nan)[()]
         sums = np.cumsum(self.weights)
         lower, upper = self.edges()
+        # q·Σ may round to more than the last sum.
         found = np.minimum(np.searchsorted(sums, q * sums[-1]), len(sums) - 1)
         return (lower[found] / 2 + upper[found] / 2)[()]  # their sum could overflow
 
@@ -128,12 +129,15 @@ class QuantileSketch:
         It is the largest number of that bucket: of whole weights, the rank-th smallest number or up to 2⁻¹⁰
         of its magnitude more, never less. Infinite where the rank exceeds the weight.
         """
+        # Whole weights add up exactly below 2⁵³, so that a whole rank is met exactly.
         sums = np.cumsum(self.weights)
         found = int(np.searchsorted(sums, rank))
+        # The upper edge: a radius may be too large, and never too small, or coverage would not be guaranteed.
         return float(self.edges()[1][found]) if found < len(sums) else float("inf")
 
     def absolute(self) -> QuantileSketch:
         """The sketch of the numbers' magnitudes."""
+        # Opposite numbers have opposite keys.
         return self._summed(np.abs(self.keys), self.weights)
 
     def is_valid(self) -> bool:
@@ -156,13 +160,17 @@ def aligned(first: QuantileSketch, second: QuantileSketch) -> tuple[QuantileSket
     both = first + second
     weights = np.zeros((2, len(both.keys)))
     for own, sketch in zip(weights, (first, second), strict=True):
+        # Every key of either is among those of both, so the search finds it exactly.
         own[np.searchsorted(both.keys, sketch.keys)] = sketch.weights
     return both, weights[0], weights[1]
 
 
 def _keys_of(values: np.ndarray) -> np.ndarray:
     """The key of each number: the first bits of its magnitude plus 1, with its sign; 0 for zero."""
+    # A view of bits takes native byte order and contiguous memory.
     magnitudes = in_one_layout(np.abs(values))
+    # The bits of positive doubles, read as integers, are in the order of the numbers. The 1 keeps the bucket
+    # of the smallest subnormal numbers apart from that of zero.
     keys = (magnitudes.view(np.int64) >> _SHIFT) + 1
     keys[magnitudes == 0] = 0
     return np.where(values < 0, -keys, keys)
@@ -189,6 +197,7 @@ def class_scores(F: np.ndarray, P: np.ndarray | None) -> np.ndarray:
     """
     if P is not None:
         return 1.0 - P
+    # f is positive for the second class, so f itself is the misfit of the first.
     return np.column_stack([F[:, 0], -F[:, 0]]) if F.shape[1] == 1 else -F
 
 

@@ -148,6 +148,7 @@ class Model:
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
         rest = [metadata, self.kind, self.dtype, self.y_is_1d, likelihood, self.specification.digest]
+        # The map by its digest: its arrays can be a hundred megabytes.
         text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -162,9 +163,11 @@ class Model:
     def _decision(self, X: Any) -> np.ndarray:
         F = np.empty((X.shape[0], self.n_outputs))
         ready = self.specification.build(self.arrays)
+        # Once for all strips: a Nyström map solves for the coefficients here, D² flops an output.
         coef = ready.values_coef(self.coef, np.dtype(self.dtype))
         for rows, strip in self._strips(X, self.specification.rows_at_once):
             F[rows] = ready.values(strip, coef, self.n_outputs)
+        # Added in float64, after the products: a large intercept costs features of float32 no digits.
         return F + self.intercept
 
     def __repr__(self) -> str:
@@ -230,6 +233,7 @@ class Model:
         complete = self.complete_rows(X)
         if complete is None:
             return compute(self, X, **options)
+        # NaN is a missing value here, and infinity still an error.
         if np.isinf(X).any():
             _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
         return _with_missing(compute(self, X[complete], **options), complete)
@@ -281,6 +285,8 @@ class Model:
         assert self.likelihood is not None
         loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
         if self.n_outputs == 1:
+            # Not 1 − p, which loses all digits of a small p: every Ψ here is symmetric, so Ψ(−f) is the other
+            # class.
             return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
         softmax = self.likelihood.get("multi_class") == "softmax"
         # Normalised in logarithms: of rows far from all classes each p underflows to 0, and 0/0 would be NaN.
@@ -408,6 +414,7 @@ class Model:
     def _transform(self, X: Any) -> Any:
         ready = self.specification.build(self.arrays)
         if Trait.SPARSE in self.specification.traits:
+            # How many entries rows have is known only once they are made.
             return vstack([ready.apply(strip) for _, strip in self._strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
         for rows, strip in self._strips(X):
@@ -445,6 +452,7 @@ class Model:
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
             S[rows] = posterior.std_at(ready, strip)
         if of == "observation":
+            # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
             S = np.sqrt(np.square(S) + posterior.noise)
         return S[:, 0] if self.y_is_1d else S
 
@@ -471,6 +479,7 @@ class Model:
             X = np.asarray(X)
             if X.dtype.kind == "O":  # of numbers, which a fit takes as well
                 # Frames of mixed columns come as objects.
+                # What is no number stays an object, and is refused below by its dtype.
                 with suppress(TypeError, ValueError):
                     X = X.astype(np.float64)
         elif self.specification.takes_sparse_rows:
@@ -503,6 +512,7 @@ def _counted(names: Sequence[Any], n: int) -> str:
 
 def _check_finite(X: Any, start: int) -> None:
     if X.dtype.kind == "f" and not np.isfinite(X.data if issparse(X) else X).all():
+        # Entries of CSR know no place at once; writing out one strip that is refused anyway is cheap.
         row, column = np.argwhere(~np.isfinite(dense_rows(X)))[0]
         raise NonFiniteError(
             f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
@@ -627,6 +637,7 @@ class FoldModels:
 
     def light(self) -> FoldModels:
         """The models without these arrays."""
+        # What is left of them are the folds: some bytes.
         return replace(self, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:

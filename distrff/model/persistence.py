@@ -29,6 +29,7 @@ def save_model(
     """
     model.specification.check_storable()
     arrays, metadata = coding_parts(model.scaling, model.targets)
+    # Also arrays that follow from the seed are stored: another processor or NumPy may draw others.
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= named_to_send(derived)
     arrays |= {"coef": model.coef, "intercept": model.intercept} | posterior_arrays(model.posterior)
@@ -80,6 +81,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
     intervals = metadata.get("intervals")  # likewise
     known |= set() if intervals is None else {*INTERVAL_ARRAYS}
+    # An array that nothing reads is a sign of a newer format, or of a forged file.
     refuse_others(arrays, known, prefixes=("map_", "posterior_"))
     if Trait.NO_ARRAYS not in specification.traits and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
@@ -115,6 +117,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
 def what_is_wrong(model: Model) -> str | None:
     """The reason why the model cannot predict, in a few words; None if it can."""
     try:
+        # In this order: each check may rely on those before it, as that of sizes on the kinds of values.
         wrong = next((message for message, holds in _CHECKS.items() if not holds(model)), None)
         if wrong is None:
             _predict_a_row(model)
@@ -127,6 +130,7 @@ def what_is_wrong(model: Model) -> str | None:
 
 
 def _predict_a_row(model: Model) -> None:
+    # A row that is sound for this model: of bounds their middle, else the mean, which is scaled to zero.
     X = model.specification.example if model.scaling.shift is None else model.scaling.shift[None, :]
     # Numbers of a forged file may overflow; shapes and exceptions are what counts here.
     with np.errstate(all="ignore"):

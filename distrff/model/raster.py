@@ -108,6 +108,8 @@ def predict_raster(
         layers = _created(fresh, frozen, names, axes, chunks, bool(return_std))
         order = [list(axes).index(name) for name in _columns(frozen)]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
+        # A block is a chunk of the arrays: no two tasks write to one, and one that is repeated writes the
+        # same bytes.
         blocks = _blocks(list(axes.values()), chunks)
         n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
         _finish(fresh, frozen, names)
@@ -183,6 +185,7 @@ def _check_size(location: Location, shape: Sequence[int], chunks: Sequence[int],
     asked = f"a raster of {math.prod(shape):,} cells"
     if n_chunks > _MAX_CHUNKS:
         raise PlanRefused(f"{asked} has {n_chunks:,} chunks, more than {_MAX_CHUNKS:,}; write it in parts")
+    # The folder of the raster need not exist yet; its first parent that does is on the same disk.
     folder = next((p for p in location.path.parents if p.exists()), None) if location.path else None
     if folder is not None and n_bytes > (free := shutil.disk_usage(folder).free):
         raise PlanRefused(
@@ -273,6 +276,7 @@ def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndar
     if not isinstance(model.targets, ClassTargets):
         return F[..., 0] if model.y_is_1d else F
     chosen = model.targets.chosen(F.reshape(-1, F.shape[-1])).reshape(F.shape[:-1])
+    # argmax of a row of NaN would be class 0.
     return np.where(is_outside, _OUTSIDE, chosen).astype(np.int32)
 
 
@@ -292,6 +296,7 @@ def _created(
         array = zarr.create_array(
             place.within(name).zarr_store(),
             shape=x.shape,
+            # xarray reads a coordinate whole, before anything else.
             chunks=x.shape,
             dtype=x.dtype,
             dimension_names=[name],
@@ -341,6 +346,7 @@ def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
         ROOT: json.dumps(header),
         "title": f"predictions of a {model.kind} on a grid of {', '.join(names)}",
     }
+    # Last: readers refuse a group whose root does not say that it is complete.
     zarr.create_group(place.zarr_store(), attributes=attributes, overwrite=False)
     with warnings.catch_warnings():
         # Consolidated metadata are no part of Zarr's format 3 yet, but xarray looks for them first.

@@ -89,6 +89,7 @@ def block_by_block(
 ) -> Any:
     """A function's results for blocks of rows, as a dask array; `meta` is one without a row."""
     shape: dict[str, Any] = (
+        # A result of one number a row loses the axis of columns; Dask must be told either way.
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (rows.chunks[0], (meta.shape[1],))}
     )
     named = {"token": group_of("predict"), "dtype": meta.dtype, "meta": meta}
@@ -126,6 +127,7 @@ def rows_to_predict(model: FittedModel, X: Any) -> Any:
         X = fitted_columns(model, X)
         if dask.is_dask_collection(X):
             return as_dataset(X).X
+        # A fit refuses a frame without rows, and so does `block_of`; predictions of none are none.
         return block_of(X)[0] if len(X) else np.empty((0, model.n_columns))
     if is_table(X):
         raise InputTypeError("this model was fitted to an array; give the values of the Dataset as one")
@@ -212,6 +214,7 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
     names = _names(X)
     target, weight = steps.target, steps.weight
     if y is None and sample_weight is None:
+        # Without a target nothing is judged, and weights do not matter.
         if weight is not None and weight not in names and target is not None:
             raise InputError(
                 f"the table has no column {weight!r}, which held the weights at the fit; add it, or give "
@@ -221,6 +224,8 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
     # As columns of the frame y and weights lose the rows that the steps drop.
     if is_dataframe_like(X) and not dask.is_dask_collection(X):
         given: dict[str, Any] = {}
+        # A label of a yes-or-no target is turned into 1 by the step alone; a y that is given is 0 and 1
+        # already.
         if y is not None and target is not None and target.positive is None:
             columns = as_columns(targets_of(as_frame(y))[0])
             if columns.shape[1] == len(target.names):
@@ -233,6 +238,7 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
             taken = replace(steps, weight=weight if sample_weight is not None else None)
             return _opened(X.assign(**given), taken)
     opened = _opened(X, steps.for_prediction())
+    # Stored and lazy tables cannot take a column: rows that lack a value stay as NaN, beside their y.
     rows = as_dataset(values_of(opened), y, sample_weight)
     return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 

@@ -43,6 +43,7 @@ def _refit(model: Model, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters with which scikit-learn minimises what the fit did, alpha and C as found."""
     names = ("fit_intercept", "class_weight")
     found = {name: parameters[name] for name in names if name in parameters}
+    # As found, and not as given: "cv" means nothing to scikit-learn.
     if "C" in parameters:
         return found | {"C": float(model.report["C"]), "max_iter": 10_000}
     if "alpha" in parameters:
@@ -72,6 +73,7 @@ def _first_leaf(transformer: Any) -> Any:
 def _ridge(model: Model, refit: dict[str, Any]) -> Ridge:
     estimator, coef = Ridge(**refit), model.coef
     flat = model.n_outputs == 1 and model.y_is_1d
+    # Ridge has one row of coefficients a target, and a vector for a y that was one.
     estimator.coef_ = coef[:, 0] if flat else coef.T
     estimator.intercept_ = float(model.intercept[0]) if flat else model.intercept
     estimator.n_features_in_ = len(coef)
@@ -100,6 +102,7 @@ def _likelihood_classifier(model: Model, refit: dict[str, Any]) -> Any:
             f"scikit-learn has no classifier with the probabilities of noise={noise!r}; "
             f"noise='logistic' has one"
         )
+    # LogisticRegression knows no σ: f/σ has the same probabilities.
     classes, coef, intercept = _classes(model), model.coef / sigma, model.intercept / sigma
     refit |= {"C": refit["C"] / sigma**2}  # the penalty is that of w, and these coefficients are w/σ
     if model.n_outputs == 1 or model.likelihood["multi_class"] == "softmax":

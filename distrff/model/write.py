@@ -165,9 +165,11 @@ class WriteReduction(Reduction):
         return np.zeros(3, np.int64)
 
     def update(self, counts: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        # Segments that an interrupted call had finished, by the number of their first row.
         if rows.start in self.done:
             return counts
         results = replace(self.results, model=self.results.model.restored(arrays))
+        # Fresh, and added at the end: a task that is run again must not find counts of its first try.
         found = np.zeros(3, np.int64)
         self.files.write(rows.start, self._blocks(results, rows, found))
         # After the rows: a mark without them would be believed by whoever resumes.
@@ -217,6 +219,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     elif is_table:
         files = CsvResults(place.partial, columns, compressed=place.out.url.lower().endswith(".gz"))
     else:
+        # Features are noise to a compressor: it takes time and saves nothing.
         files = ZarrResults(place.partial, columns, compressed=method != "transform")
     header = {
         "kind": "features" if method == "transform" else "predictions",
@@ -290,6 +293,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
             raise InputError(f"the id column {name!r} has the name of a result; rename it")
         if "/" in name:
             raise InputError(f"the id column {name!r} has a slash in its name; rename it")
+        # Ids may be objects, such as text or dates, whose type only values tell.
         values = np.concatenate([ids[name] for _, ids in sampled])
         columns.append(ResultColumn(name, np.dtype(dtype), (), arrow_type(name, values)))
     for name, A in examples.items():

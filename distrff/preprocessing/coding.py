@@ -91,6 +91,7 @@ class Moments:
             mean = mean + drift
             small = np.maximum(high - mean, mean - low) < _SMALL
             if (small & (low < high)).any():
+                # A power of two, so no digit changes, and the merge can take it back.
                 np.ldexp(centred, np.where(small, _LIFT, 0), out=centred)
             return cls(weight, mean, s @ np.square(centred, out=centred), low, high, small)
 
@@ -98,9 +99,11 @@ class Moments:
     def _of_sparse(cls, X: Any, s: np.ndarray, weight: float) -> Moments:
         """Moments of rows in CSR without writing out the zeros that are not stored."""
         X = X.astype(np.float64)
+        # Two stored entries of one place are their sum; squares of the parts would be another number.
         X.sum_duplicates()
         d = X.shape[1]
         with _overflow_is_infinite():
+            # The weight of each entry's row.
             of_entry = np.repeat(s, np.diff(X.indptr))
             mean = np.bincount(X.indices, of_entry * X.data, d) / weight
             stored = np.bincount(X.indices, of_entry, d).astype(np.float64)  # integers without any entry
@@ -112,6 +115,8 @@ class Moments:
             squares = np.bincount(X.indices, of_entry * np.square(centred), d).astype(np.float64)
             # Of a small column far from zero all entries are stored, whatever their weights add up to.
             zeros = np.where(small & (np.abs(mean) >= _SMALL), 0.0, np.maximum(weight - stored, 0.0))
+            # Zeros that are not stored deviate by the mean. Where there are none, an infinite mean would give
+            # 0·∞.
             squares += zeros * np.square(np.where(zeros > 0, np.ldexp(mean, lift), 0.0))
             return cls(weight, mean, squares, low, high, small)
 
@@ -123,6 +128,7 @@ class Moments:
         share = other.weight / weight
         with _overflow_is_infinite():
             step = other.mean - self.mean
+            # Means that lie far apart have squares that do not underflow: units of both parts become 1.
             small = self.small & other.small & (np.abs(step) < _SMALL)
             lifted = np.ldexp(step, np.where(small, _LIFT, 0))
             return Moments(
@@ -184,6 +190,7 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
     sixteenth is not seen, but one that repeats that often does not bias an average.
     """
     m, n_columns = X.shape
+    # With fewer than four rows a run the deviations within runs are too uncertain to compare with.
     if m < 4 * N_RUNS:
         return np.zeros(n_columns)
     total, within = Moments.empty(n_columns), np.zeros(n_columns)
@@ -201,6 +208,7 @@ def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
 
     Few rows show strong drift alone: of 100 the share must exceed .67, of 300 .23, of 10,000 .017.
     """
+    # The deviation of ε² for normal columns: B is then σ²·χ² of r − 1 degrees, of variance 2(r − 1)σ⁴.
     chance = np.sqrt(2.0 * (N_RUNS - 1)) / n_rows
     return shares > _HARMLESS + _DEVIATIONS * chance
 
@@ -286,6 +294,7 @@ class CoMoments:
         # A constant column of large numbers has deviations of rounding alone.
         moves = size > 1e-12 * np.abs(self.mean) * np.sqrt(self.weight)
         size = np.where(moves, size, 1.0)
+        # Correlations, and not products: the rank must not depend on the units of the columns.
         R = np.where(np.outer(moves, moves), self.products / np.outer(size, size), 0.0)
         values, V = np.linalg.eigh(R[:d, :d])
         kept = values > _RANK * values.max(initial=0.0)
@@ -330,6 +339,7 @@ class Scaling:
     @classmethod
     def uncentred(cls, moments: Moments) -> Scaling:
         """Division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
+        # Σ s x²/Σs = mean² + variance, without a sum of squares that could overflow.
         size = np.hypot(moments.mean, moments.standard_deviation())
         return cls(scale=np.where(size > 0, size, 1.0))
 
@@ -356,6 +366,8 @@ class Scaling:
     def _write(self, X: np.ndarray, scaled: np.ndarray) -> None:
         is_exact = scaled.dtype == np.float64
         exact = scaled if is_exact else scratch("scaled", len(X), X.shape[1], np.dtype(np.float64))
+        # The cast to float64 is made here, in the strip: a cast of the whole tile would be a second copy of
+        # it.
         exact[...] = X
         if self.shift is not None:
             exact -= self.shift
@@ -368,6 +380,7 @@ class Scaling:
         if self.scale is None:
             return X.astype(dtype, copy=False)
         entries = np.divide(X.data, self.scale[X.indices], dtype=np.float64).astype(dtype, copy=False)
+        # Places of the entries are shared with X, which is not changed.
         return type(X)((entries, X.indices, X.indptr), shape=X.shape)
 
     def equals(self, other: Scaling) -> bool:
@@ -508,6 +521,7 @@ class ClassTargets(LabelTargets):
         index = np.full(len(y), -1)
         # NumPy compares integers of 64 bits with other numbers as floats, which have 53.
         if y.dtype.kind == self.classes.dtype.kind != "O" or (_is_text(y) and _is_text(self.classes)):
+            # A label beyond the last class has the position after it, which is no class.
             position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
             index = np.where(self.classes[position] == y, position, -1)
         others = y[index < 0].tolist()
@@ -619,6 +633,8 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
+        # As scikit-learn's "balanced", with weights of rows in place of their numbers: each class then weighs
+        # as much.
         return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
     if not isinstance(class_weight, dict):
         raise InputError(
@@ -627,6 +643,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     labels = classes.tolist()
     weights = np.ones(len(labels))
     known = Vocabulary([*map(word_of, labels)])
+    # By value, as predictions find labels: {"1": 2.0} names the class 1.
     places = {label: known.find(word_of(label)) for label in class_weight}
     for label, weight in class_weight.items():
         if places[label] < 0:
@@ -634,6 +651,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
         if not is_finite(weight) or weight < 0:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[places[label]] = weight
+    # {1: 2.0, "1": 3.0} names one class by two words; neither weight is to win in silence.
     if len(set(places.values())) < len(places):
         raise InputError(f"class_weight names one class twice, got the labels {list(class_weight)}")
     if np.count_nonzero(weights) < 2:
@@ -648,7 +666,9 @@ def checked_classes(classes: Any) -> np.ndarray | None:
     if np.ndim(classes) != 1:
         raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
     is_array = hasattr(classes, "dtype")
+    # np.asarray would turn the list [1, "a"] into text without a word.
     given = np.asarray(classes) if is_array else np.fromiter(classes, dtype=object)
+    # NaN is the one label that differs from itself.
     if any(label is None or label != label for label in given.tolist()):
         raise InputError(f"classes hold a missing label, got {classes!r}; leave it out")
     labels = plain_labels(given, "classes")
@@ -710,6 +730,7 @@ def plain_values(values: np.ndarray) -> np.ndarray:
     kinds = set(map(type, flat))
     if kinds and kinds <= {bool, np.bool_}:
         return values.astype(bool)
+    # True among numbers would become 1, and so another label than the one given.
     if not kinds or not all(map(is_number_type, kinds)) or kinds & {bool, np.bool_}:
         return values
     if not any(issubclass(kind, float | np.floating) for kind in kinds):
@@ -717,6 +738,7 @@ def plain_values(values: np.ndarray) -> np.ndarray:
         dtype = next((t for t in fits if np.iinfo(t).min <= min(flat) and max(flat) <= np.iinfo(t).max), None)
         return values if dtype is None else values.astype(dtype)
     floats = values.astype(np.float64)
+    # Integers beyond 2⁵³ among fractions would be rounded; NaN, which equals nothing, says no more.
     are_same = all(map(eq, flat, floats.ravel().tolist())) or np.isnan(floats).any()
     return floats if are_same else values
 
@@ -821,6 +843,7 @@ class LabelCounts:
 
     def merge(self, other: LabelCounts, *, max_labels: int | None = None) -> LabelCounts:
         """Counts of both sets of rows; raises as `of_values`."""
+        # Labels of no rows have a type of their own, which would widen or refuse that of the others.
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
         weights, counts = (

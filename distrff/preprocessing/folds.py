@@ -97,6 +97,8 @@ class FoldSums:
     @property
     def train(self) -> np.ndarray:
         """Coefficients of the rows that each fold's model is fitted to, shape (n_folds, n_sums)."""
+        # The sums of a fold's training rows are the total less its own; the others added up would have other
+        # bits.
         return self.total - self.test
 
     @property
@@ -208,6 +210,7 @@ class HashFolds(Folds):
 
     def _remainder(self, numbers: np.ndarray, divisor: int) -> np.ndarray:
         numbers = numbers.astype(np.uint64) + np.uint64(self.first_row)
+        # The bias of a remainder is below divisor/2⁶⁴.
         return row_hash(numbers, self.seed) % np.uint64(divisor)
 
     def drawn_from(self, seed: int) -> HashFolds:
@@ -247,6 +250,8 @@ class ContiguousFolds(Folds):
         return replace(self, n_rows=n_rows)
 
     def sums(self, numbers: np.ndarray) -> Memberships:
+        # ⌊i·K/n⌋: runs of equal length to one row, whatever n and K. Of 64 bits unsigned, as the product may
+        # have more than 63.
         scaled = numbers.astype(np.uint64) * np.uint64(self.n_folds)
         return Memberships(len(numbers), (scaled // np.uint64(self.n_rows)).astype(np.int64))
 

@@ -132,6 +132,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         return CyclicTimeEncoder(name, 0.0 if fills else None, indicates, column.zoned)
     if column.kind == "time":
         assert column.first is not None
+        # The step writes seconds since the first time, and so does its fill.
         fill = column.means()[0] - column.first / column.ticks if fills else None
         return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
     # Lists of numbers that a library turned into text would be categories without end.
@@ -173,11 +174,13 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
     kinds = {"text" if column.kind == "text" and not column.dtype else "number" for column in columns}
     if len(names) > 1 and kinds != {"number"}:
         raise InputError("several targets must all hold numbers; name one column of labels")
+    # target=["y"] asks for a matrix of one column, as pandas' df[["y"]] is one.
     is_1d = not isinstance(options.target, (list, tuple))
     kind = "labels" if kinds == {"text"} else "numbers"
     if options.positive is not None:
         positive = word_of(options.positive)
         words = columns[0].words
+        # More words than are counted are not all known: then a label that no row holds cannot be told.
         if kind == "labels" and words is not None:
             held = sorted(words)
             if (place := Vocabulary(held).find(positive)) < 0:
@@ -195,6 +198,7 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
     """Raise NonFiniteError for a column with missing values where the rule refuses them."""
     for name in table.raw_names:
         n = profile.columns[name].n_missing
+        # A weight is never filled: a row without one would weigh as the mean of the others.
         if n and name not in table.required and (rule == "error" or name == table.weight):
             remedy = "'drop'" if name == table.weight else "'drop', 'mean' or 'indicator'"
             raise NonFiniteError(
@@ -264,6 +268,7 @@ class ColumnProfile:
         if column.kind == "time":
             return of_kind(
                 counts=(len(held),),
+                # Whole seconds: ticks of different files differ, and 2⁶³ nanoseconds overflow a sum of two.
                 sums=(exact_sum(held // column.ticks),),
                 first=int(held.min()) if len(held) else None,
                 ticks=column.ticks,
@@ -275,6 +280,7 @@ class ColumnProfile:
         ):
             if n:
                 words[word.strip()] += n  # blanks around a word do not make it another one
+        # None stays None in a merge: once there were too many, the count of those left would be wrong.
         kept = words if len(words) <= max_words else None
         return of_kind(dtype=column.dtype, words=kept, example=min(filter(None, words), default=""))
 
@@ -283,6 +289,7 @@ class ColumnProfile:
 
         Raises InputError if they hold values of different kinds.
         """
+        # A column without a value in some rows has no kind there, and must not clash with the others'.
         mine, its = self._like(other), other._like(self)
         if mine.kind != its.kind or mine.width != its.width:
             raise InputError(
@@ -297,6 +304,7 @@ class ColumnProfile:
             )
         # Of seconds and nanoseconds the finer: no time loses digits.
         ticks = max(mine.ticks, its.ticks)
+        # Ticks are powers of 1000, so that the coarser divide the finer.
         firsts = [p.first * (ticks // p.ticks) for p in (mine, its) if p.first is not None]
         words = None
         if mine.words is not None and its.words is not None:
@@ -332,6 +340,7 @@ class ColumnProfile:
     @property
     def is_empty(self) -> bool:
         """Whether there is no value at all."""
+        # A list may lack one entry in each row, and still have numbers in the others.
         return self.n_missing == self.n_rows and not any(self.counts)
 
     def means(self) -> tuple[float, ...]:
@@ -463,6 +472,7 @@ def _find_column(key: Any, names: Sequence[str], positions: Callable[[str], int 
     if named is not None:
         return named
     try:
+        # `index` and not `int`: 1.5 names no column.
         position = int(key) if isinstance(key, str) else index(key)
     except (TypeError, ValueError):
         position = len(names)
@@ -485,6 +495,7 @@ def exact_sum(values: np.ndarray) -> int:
     Integers of more than 53 digits are rounded to a double first.
     """
     if values.dtype.kind in "iub" and values.dtype.itemsize <= 4:
+        # 2³¹ values of 32 bits fit in a sum of 64; a block of a table has fewer.
         return int(values.sum(dtype=np.int64)) << _UNIT
     parts = range(0, len(values), _MAX_NUMBERS)
     return sum(_sum_of_doubles(values[at : at + _MAX_NUMBERS].astype(np.float64)) for at in parts)
@@ -492,6 +503,7 @@ def exact_sum(values: np.ndarray) -> int:
 
 def exact_mean(total: int, n: int) -> float:
     """Mean of `n` numbers whose `exact_sum` is `total`, rounded once."""
+    # Fraction's division rounds once and correctly; that of two floats would round both first.
     return float(Fraction(total, n << _UNIT))
 
 
@@ -500,12 +512,15 @@ def _sum_of_doubles(x: np.ndarray) -> int:
     if not len(fraction):
         return 0
     lowest = int(exponent.min())
+    # Exact: |fraction| < 1 has 53 digits.
     digits = np.ldexp(fraction, _DIGITS).astype(np.int64)
     place = exponent - lowest
+    # bincount adds up in doubles. 2²⁵ numbers of at most 27 digits make 52, and stay exact.
     high = np.bincount(place, digits >> _LOW_DIGITS)
     low = np.bincount(place, digits & (2**_LOW_DIGITS - 1))
     total = 0
     for i in np.flatnonzero((high != 0) | (low != 0)).tolist():
+        # Python's integers from here on, which have no end.
         number = (int(high[i]) << _LOW_DIGITS) + int(low[i])
         shift = _UNIT + lowest + i - _DIGITS
         total += number << shift if shift >= 0 else number >> -shift  # below, the digits are zeros

@@ -111,13 +111,16 @@ class RawColumn:
         held = PLURALS[self.kind]
         if kind in ("number", "time") and self.kind == "text":
             read = number_in if kind == "number" else microseconds_in
+            # Words that no row holds are left out: a dictionary of a file may list more than its rows have.
             spelt = {i: read(self.words[i]) for i in np.unique(self.values[self.values >= 0]).tolist()}
             no_value = next((self.words[i] for i, value in spelt.items() if value is None), None)
             if no_value is None:
                 found = np.asarray([spelt.get(i, 0) or 0 for i in range(-1, len(self.words))])
+                # Integers of more than 64 bits.
                 found = found if found.dtype.kind != "O" else found.astype(np.float64)
                 zones = {has_zone(self.words[i]) for i in spelt} if kind == "time" else set()
                 zoned = zones.pop() if len(zones) == 1 else None
+                # The first place is that of code −1, a missing value.
                 return RawColumn(kind, found[self.values + 1], self.nulls, ticks=MICROSECONDS, zoned=zoned)
             held = f"{no_value!r}"
         raise InputError(
@@ -126,7 +129,9 @@ class RawColumn:
         )
 
     def _as_text(self, missing: np.ndarray | None) -> RawColumn:
+        # What is stored under a missing value may be anything, also a NaN in an integer's place.
         values = self.values if missing is None else np.where(missing, self.values.dtype.type(0), self.values)
+        # Each value is spelt once: spelling is slow, and rows repeat their values.
         found, codes = np.unique(values, return_inverse=True)
         if self.kind == "time":
             words = [word_of_time(ticks, self.ticks) for ticks in found.tolist()]
@@ -201,6 +206,8 @@ class ColumnEncoder(ABC):
         made = out[:, : out.shape[1] - self.indicates]
         self._write(column, made)
         if nulls is not None:
+            # "unsafe" lets a fill of 0.0 into a column of bytes; a fraction has made the column a float
+            # before.
             np.copyto(made, self.fill, where=as_columns(nulls), casting="unsafe")
         if self.indicates:
             out[:, -1] = False if nulls is None else as_columns(nulls).any(axis=1)
@@ -229,6 +236,7 @@ class NumberStep(ColumnEncoder):
                 f"column {self.name!r} holds {values.shape[1]} numbers a row, but it held {out.shape[1]} "
                 f"at the fit; give a table of the same kind"
             )
+        # NumPy would wrap 300 round to 44 in a byte, and cut 1.5 down to 1.
         if dtype.kind in "iub" and not np.can_cast(values.dtype, dtype):
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             fits = (values == np.floor(values)) & (values >= low) & (values <= high)
@@ -328,6 +336,8 @@ class HashedStep(_WordEncoder):
 
 def hashed_place(word: str, n_places: int) -> int:
     """The place of a word, the same anywhere: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
+    # Not Python's own hash, which differs from process to process. Half of a surrogate pair has no UTF-8 by
+    # the rule, and still a place.
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % n_places
 
@@ -361,6 +371,7 @@ class SecondsStep(ColumnEncoder):
         _check_zone(column, self.zoned, self.name)
         # Whole seconds are subtracted as integers: nanoseconds then keep their digits near the origin.
         whole, part = np.divmod(column.values, column.ticks)
+        # The table may have other ticks than the fit had.
         whole_origin, part_origin = divmod(self.origin, self.ticks)
         out[:, 0] = (whole - whole_origin) + (part / column.ticks - part_origin / self.ticks)
 
@@ -462,6 +473,7 @@ class TargetStep:
         if self.positive is not None:
             return is_label(column, self.positive, name).astype(self.dtype)
         if self.kind == "labels":
+            # dtype=object: NumPy's text has one width, and loses NUL characters at the ends of words.
             return np.asarray([*column.words, None], dtype=object)[column.values]
         return column.values.astype(self.dtype, copy=False)
 
@@ -549,13 +561,10 @@ class TableSteps:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Names of the raw columns that leave out a row in which they have no value.
-
-        Where the steps fill missing values these are the targets: a mean would be learnt as if it were true.
-        """
+        """Names of the raw columns that leave out a row in which they have no value."""
         if self.drops_missing:
             return self.raw_names
-        # A target that was filled would be learnt as if it had been seen.
+        # Where the steps fill missing values a filled target would be learnt as if it had been seen.
         fills = all(step.fill is not None for step in self.columns)
         return self.target.names if fills and self.target is not None else ()
 
@@ -639,6 +648,7 @@ class TableSteps:
         for step, width in zip(self.columns, widths, strict=True):
             step.encode(raw[step.name].of_kind(step.reads, step.name), X[:, at : at + width], first_row)
             at += width
+        # All columns are made first: those of one category share the work of finding its words.
         return X if self.chosen is None else X[:, self.chosen]
 
     def _weights(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
@@ -716,6 +726,7 @@ def _step_of(data: Mapping[str, Any]) -> ColumnStep:
     kind = values.pop("step")
     if kind not in _KINDS:
         raise ModelFileError(f"the step {kind!r} for columns is not known; update distrff")
+    # JSON has lists alone; steps are frozen, compared and hashed, and need tuples.
     return _KINDS[kind](**_with_tuples(values))
 
 

@@ -38,6 +38,7 @@ _TIME = re.compile(
 
 def word_of(value: Any) -> str:
     """The spelling of a value: of whole numbers their digits, of fractions those of their own precision."""
+    # Before numbers, among which Python counts booleans: a file spells them true and false.
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
     # Beyond all integers of 64 bits a float has more digits than mean anything.
@@ -59,6 +60,7 @@ def number_in(word: str) -> int | float | None:
     word = word.strip()
     if word.lower() in _TRUTH:
         return _TRUTH[word.lower()]
+    # float() would take "infinity", "1_000" and digits of other scripts.
     if not _NUMBER.fullmatch(word):
         return None
     is_integer = word.lstrip("+-").isdecimal() and len(word) < 30  # int() refuses thousands of digits
@@ -96,9 +98,11 @@ def _key(word: str) -> Any:
     """A key that words of equal values have in common."""
     word = word.strip()
     if _PLAIN_NUMBER.fullmatch(word):
+        # Not a float: labels that differ in their 20th digit are two.
         return Decimal(word)
     if word.lower() in _TRUTH:
         return word.lower()
+    # Most words begin with no year, and are spared the longer pattern.
     ticks = microseconds_in(word) if word[:4].isdecimal() else None
     return word if ticks is None else ("time", ticks)
 
@@ -117,6 +121,8 @@ class Vocabulary:
         self._truth = _TRUTH if set(keys) <= {*_TRUTH, *_TRUTH.values()} else {}
         self._by_key: dict[Any, int] = {}
         for i, key in enumerate(map(self._common, keys)):
+            # Words of the fit that are equal by value, such as "1.1" and "1.10", are found by their spelling
+            # alone.
             self._by_key[key] = -1 if key in self._by_key else i
 
     def _common(self, key: Any) -> Any:

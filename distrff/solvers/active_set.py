@@ -67,7 +67,7 @@ class ActiveSetModel:
         return y.toarray().ravel() if issparse(y) else y
 
     def value(self, x: np.ndarray) -> float:
-        """Q(x)."""
+        """q(x)."""
         violation = np.maximum(0, 1 - self.A @ x)
         return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ violation)
 
@@ -78,12 +78,14 @@ class ActiveSetModel:
             if moved is None:
                 return -np.inf
             alpha = moved
+        # u·max(0, m) ≥ α·m for 0 ≤ α ≤ u: what is left of q is least at w = −v, and balanced α leave b no
+        # slope.
         v = self.penalised * (self.slope - self.A.T @ alpha)
         return float(self.constant + alpha.sum() - 0.5 * v @ v)
 
 
 def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> np.ndarray | None:
-    """Clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
+    """clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
     tau = _shift(alpha, y, y, upper, total)
     if tau is None:
         return None
@@ -102,7 +104,7 @@ def give_to_one(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: floa
 
 
 def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:
-    """Τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
+    """τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
 
     Rates have the signs of y.
     """
@@ -148,6 +150,7 @@ def minimise(
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
     steps_left, share = _MAX_STEPS, _INNER_SHARE
+    # Never 0, as rows without weight are divided by it too.
     sigma = np.maximum(model.upper, np.finfo(float).tiny) / epsilon
     for _ in range(_MAX_ROUNDS):
         gap = best.value - best.bound
@@ -186,6 +189,7 @@ class _Lagrangian:
 
     def value(self, x: np.ndarray, margin: np.ndarray) -> float:
         q = self.multipliers(margin)
+        # The largest q·(1 − m) − (q − α)²/2σ over 0 ≤ q ≤ u, without the constant α²/2σ.
         inner = q @ (1 - margin) + (q * (self.alpha - q / 2) / self.sigma).sum()
         return float(0.5 * (self.model.penalised * x) @ x + self.model.slope @ x + inner)
 
@@ -209,7 +213,7 @@ class _Lagrangian:
         return x, self.multipliers(margin), n_steps
 
     def _with_best_intercept(self, x: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """X with the b that is best for its w, and the margins there.
+        """x with the b that is best for its w, and the margins there.
 
         Nothing penalises b: Newton steps alone move it very slowly where no row is within ε.
         """
@@ -226,6 +230,7 @@ class _Lagrangian:
 
     def _line_search(self, x: np.ndarray, margin: np.ndarray, direction: np.ndarray, slope: float) -> float:
         """The first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
+        # Margins are linear in x: trials take no further product with A.
         along, start, step = self.model.A @ direction, self.value(x, margin), 1.0
         while step > _SHORTEST_STEP:
             there = self.value(x + step * direction, margin + step * along)
@@ -246,6 +251,8 @@ class _InsideGram:
     def of(self, rows: np.ndarray) -> np.ndarray:
         """The sum over the rows of a mask, in an array that this object keeps."""
         entered, left = rows & ~self._rows, self._rows & ~rows
+        # Where fewer rows enter and leave than are inside; what subtracting costs in digits `_newton_step`
+        # finds out.
         if np.count_nonzero(entered | left) < np.count_nonzero(rows):
             self._G += self._sum(entered)
             self._G -= self._sum(left)
@@ -328,6 +335,7 @@ def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: floa
     best = ActiveSetSolution(x, alpha.copy(), model.value(x), model.bound(alpha))
     for _ in range(_MAX_ASCENT_ROUNDS):
         for inner in range(1 + _INNER_PASSES):
+            # Only these can still move by little; the one full pass lets rows leave their bounds.
             rows = np.flatnonzero((alpha > 0) & (alpha < upper)) if inner else np.arange(len(alpha))
             order = rng.permutation(rows)
             _pass(A.indptr, A.indices, A.data, upper, reach, curvature, order, at, alpha)

@@ -68,6 +68,7 @@ class ConjugateGradients:
     def solve(self) -> Generator[np.ndarray, Response, None]:
         """Yield residuals until the bound is met, or rounding allows no further step."""
         direction, product = np.zeros_like(self.x), np.zeros_like(self.x)
+        # Then β is 0 in the first step, which has no direction before it.
         before = np.inf
         while not (self.is_converged or self._size <= self._rounding):  # or the residual is rounding
             v, Av = yield self.residual
@@ -78,12 +79,14 @@ class ConjugateGradients:
             product *= beta
             product += Av
             curvature = _dot(direction, product)
+            # Rounding may leave A without a positive curvature along p; the last iterate stays.
             if not (0 < curvature < np.inf and decrease > 0):
                 return
             self._step(decrease / curvature, direction, product)
 
     def _step(self, length: float, direction: np.ndarray, product: np.ndarray) -> None:
         size = _norm(direction)
+        # A lower bound of ‖A‖ that the directions bring along, without a product of its own.
         self._norm_of_A = max(self._norm_of_A, _norm(product) / size)
         self._path += length * size
         self.x += length * direction
@@ -92,7 +95,7 @@ class ConjugateGradients:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Xᵀy without BLAS: its threads would wait for each other on busy cores."""
+    """xᵀy without BLAS: its threads would wait for each other on busy cores."""
     return float(np.einsum("i,i->", x, y))
 
 

@@ -101,6 +101,7 @@ def ascend_pairs(
     themselves, so that the rounding of the updates is in neither.
     """
     compile_steps()
+    # Held-out rows stay in K, with an upper bound of 0: no fold copies the products.
     fitted = rows.s if masks is None else np.where(masks[0], rows.s, 0.0)
     Y, upper = np.ascontiguousarray(rows.Y[:, outputs].T), np.multiply.outer(C, fitted)
     alphas = np.clip(alphas, 0, upper)
@@ -156,6 +157,7 @@ def _is_closed(y, upper, alpha, gradient, b, tol):
     for t in range(len(y)):
         violation = gradient[t] - y[t] * b
         loss = max(0.0, violation)
+        # P − D = Σ u·loss + ‖w‖² − Σ α = Σ u·loss − Σ α·(1 − y·f), to which Σ α·y·b = 0 adds nothing.
         gap += upper[t] * loss - alpha[t] * violation
         primal += upper[t] * loss + 0.5 * alpha[t] * (1 - gradient[t])
     return gap <= tol * primal
@@ -166,6 +168,7 @@ def _climb_pairs(K: Any, diagonal, y, upper, alpha, gradient, max_steps, tol, ti
     """Move pairs of multipliers until the gap is closed; update alpha and the gradient 1 − y·f."""
     n = len(y)
     for step in range(max_steps):
+        # The steepest of the multipliers that may move along y.
         highest, i = -np.inf, -1
         for t in range(n):
             if (alpha[t] < upper[t]) if y[t] > 0 else (alpha[t] > 0):
@@ -181,11 +184,13 @@ def _climb_pairs(K: Any, diagonal, y, upper, alpha, gradient, max_steps, tol, ti
                 lowest = min(lowest, v)
                 fall = highest - v
                 if fall > 0:
+                    # A step of fall/‖z_i − z_t‖² raises the bound by half of this.
                     gain = fall * fall / max(diagonal[i] + diagonal[t] - 2 * row[t], tiny)
                     if gain > best:
                         best, j = gain, t
         if j < 0:
             return
+        # y·(1 − y·f) = y − f is b at rows between their bounds, so b lies between the lowest and the highest.
         if step % _CHECKED == 0 and _is_closed(y, upper, alpha, gradient, 0.5 * (highest + lowest), tol):
             return
         other = K[j]
@@ -211,6 +216,7 @@ def _climb_alone(K: Any, diagonal, y, upper, alpha, gradient, max_steps, tol, ti
     for step in range(max_steps):
         best, i, length = 0.0, -1, 0.0
         for t in range(n):
+            # The dual along one multiplier is a parabola of curvature ‖z‖², cut off at the bounds.
             square = max(diagonal[t], tiny)
             move = min(max(gradient[t] / square, -alpha[t]), upper[t] - alpha[t])
             gain = move * (gradient[t] - 0.5 * square * move)

@@ -77,6 +77,7 @@ class WorkingRows(NamedTuple):
             return self
         D = self.Z.shape[1]
         margin = self.label * (self.Z @ x[:D] + x[D:].sum())
+        # Rows of positive weight first: the bound rests on them.
         rank = np.argsort(np.where(self.a > 0, -np.inf, margin), kind="stable")
         kept = np.sort(rank[: max(max_rows, np.count_nonzero(self.a))])
         return WorkingRows(*(A[kept] for A in self))
@@ -184,6 +185,7 @@ class HardMargin:
         self.working = rows._replace(a=nearest.a)
         self.bound = min(self.bound, nearest.bound)
         point = np.append(nearest.w, nearest.b) if self._fit_intercept else nearest.w
+        # w = Σ a·y·z has margins of ‖w‖² at its rows, so w/‖w‖² has margins of 1.
         return point / nearest.bound**2 if nearest.bound else point
 
 
@@ -302,6 +304,7 @@ def nearest_points(
             factor = 1 / _SIGMA_FACTOR if ever_gained else _SIGMA_FACTOR**2
             sigma = min(sigma * factor, _MAX_SIGMA)
             n_in_vain += 1
+    # Back in the coordinates of Z: w has grown by the scale, margins by its square, and b by the origin.
     w = scale * at.w
     return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.min_margin)
 
@@ -349,6 +352,7 @@ def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.n
     a = hulls.project(at.a - sigma * margins)
     for n_newton in range(_MAX_NEWTON_STEPS):
         gradient = w - hulls.U.T @ a
+        # Rows of U have norms of 1 at most, so Uᵀa rounds by about as much as a does.
         moved, rounding = float(np.linalg.norm(a - at.a)), 4 * _UNIT * float(np.linalg.norm(a))
         if float(np.linalg.norm(gradient)) <= max(_INEXACT * moved / np.sqrt(sigma), rounding):
             return a, n_newton
@@ -397,6 +401,7 @@ def _line_search(
 
 def _newton_solve(C: np.ndarray, sigma: float, gradient: np.ndarray) -> np.ndarray:
     """(I + σ·CᵀC)⁻¹g: the derivative of Π centres the rows of positive weight and drops the others."""
+    # (I + σ·CᵀC)⁻¹g = g − Cᵀ(CCᵀ + I/σ)⁻¹C·g: the smaller of both matrices is factored.
     if len(C) > C.shape[1]:
         return _damped_solve(C.T @ C, 1 / sigma, gradient) / sigma
     return gradient - C.T @ _damped_solve(C @ C.T, 1 / sigma, C @ gradient)
@@ -415,6 +420,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
         direction = np.zeros_like(a)
         direction[np.concatenate(sides)] = -_damped_solve(C @ C.T, 0.0, C @ (hulls.U.T @ a))
         for side in sides:
+            # The solve knows centred rows alone; a side's weights keep their sum.
             direction[side] -= direction[side].mean()
         falling = np.flatnonzero(direction < 0)
         shares = -a[falling] / direction[falling]
@@ -422,6 +428,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
         a = np.maximum(a + share * direction, 0.0)
         if share == 1.0:
             break
+        # Exactly, or rounding would leave a row with a tiny weight on the face.
         a[falling[shares <= share]] = 0.0
     for side in hulls.sides:
         a[side] *= hulls.sum / a[side].sum()

@@ -39,6 +39,7 @@ class _Pairs:
 
     def add(self, s: np.ndarray, y: np.ndarray, solved_y: np.ndarray) -> None:
         curvature = float(s @ y)
+        # With another pair H would not be positive definite, and −Hg no descent.
         if curvature > 0:
             self._kept.append((s, y, solved_y, curvature))
 
@@ -55,6 +56,7 @@ class _Pairs:
 
     def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:
         """−Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
+        # r is M⁻¹q all along, as each pair has its M⁻¹y: a solve would be one more task on the cluster.
         q, r = gradient.copy(), solved.copy()
         shares = []
         for s, y, solved_y, curvature in reversed(self._kept):
@@ -64,6 +66,7 @@ class _Pairs:
             r -= share * solved_y
         if self._kept:
             s, y, solved_y, curvature = self._kept[-1]
+            # The scale γ of Nocedal and Wright's equation 7.20, with M⁻¹ in the place of I.
             r *= curvature / float(y @ solved_y)
         for (s, y, _, curvature), share in zip(self._kept, reversed(shares), strict=True):
             r += (share - float(y @ r) / curvature) * s
@@ -93,6 +96,7 @@ def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished
         if found is None:
             if not pairs:
                 return at
+            # Its pairs may be of another region: M alone is tried before the descent ends.
             pairs.clear()
             continue
         solved_there = precondition(found.gradient)
@@ -230,6 +234,7 @@ def solve_smooth(
             return finished(response) or _promises_too_much(start, response)
 
         found = yield from _at_epsilon(start, 0.0, lbfgs(start, preconditioner, ended), hessian_after)
+        # A step that promised too much may have led uphill.
         at = yield from _by_hessians(min(start, found, key=lambda at: at.value), finished)
     return (yield from _at_epsilon(at, 0.0, lbfgs(at, preconditioner, finished)))
 
@@ -375,6 +380,8 @@ class _Centred:
         if not self.fit_intercept:
             return self._solve(gradient)
         by_w, by_b = gradient[:-1], gradient[-1]
+        # The row of b says h·W·(z̄ᵀw + b) = g_b; with that b the rows of w say (h·G + I)·w = g_w − z̄·g_b,
+        # with the centred G.
         w = self._solve(by_w - np.multiply.outer(self.z_mean, by_b))
         b = by_b / (self.curvature * self.weight) - self.z_mean @ w
         return np.concatenate([w, np.atleast_1d(b) if w.ndim == 1 else b[None]])
@@ -419,4 +426,5 @@ class Preconditioner(_Centred):
         return cls(curvature, system.z_mean, system.weight, system.fit_intercept, L)
 
     def _solve(self, by_w: np.ndarray) -> np.ndarray:
+        # (h·G + I)⁻¹ = (G + I/h)⁻¹/h.
         return cho_solve((self.L, True), by_w, check_finite=False) / self.curvature

@@ -104,6 +104,7 @@ class Squared(Loss):
         return np.full(np.broadcast(f, y).shape, 2.0)
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        # The supremum of −a·f − (y − f)² is at f = y − a/2.
         return a * (a / 4 - y)
 
 
@@ -162,6 +163,7 @@ class MarginLoss(Loss):
         """The constant f of smallest loss if rows of y = 1 have the share `share` of the weight."""
         y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
         size = self.clear_margin
+        # The slope of the loss by a constant, which rises; y² is 1 and gives both labels the same f.
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
 
 
@@ -289,6 +291,8 @@ class Laplace(_Likelihood):
     _phi_curvature: ClassVar[float] = 2.0
 
     def _phi(self, t: np.ndarray) -> np.ndarray:
+        # Both branches of `where` are computed: without the maximum e^(−t) would overflow in the one not
+        # taken.
         return np.where(t < 0, np.log(2) - t, -np.log1p(-0.5 * np.exp(-np.maximum(t, 0))))
 
     def _slope(self, t: np.ndarray) -> np.ndarray:
@@ -317,6 +321,7 @@ class Probit(_Likelihood):
         return -log_ndtr(t)
 
     def _slope(self, t: np.ndarray) -> np.ndarray:
+        # Not density by distribution function, which both vanish in float64 below t = −38.
         return _ROOT_TWO_OVER_PI / erfcx(-t / _ROOT_TWO)
 
     def _phi_second(self, t: np.ndarray) -> np.ndarray:
@@ -328,11 +333,14 @@ class Probit(_Likelihood):
         """−p·t − φ(t) at the t of slope p, by Newton's method on the concave log of the slope."""
         p = np.asarray(p, dtype=np.float64)
         target = np.log(np.where(p > 0, p, 1.0))
+        # The slope falls as e^(−t²/2) on the right, and grows as −t on the left.
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))
         for _ in range(_NEWTON_STEPS):
             below = np.log(self._slope(np.minimum(t, 0)))
+            # On the right log density − log Φ: erfcx of a far negative number overflows.
             above = np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._phi(np.maximum(t, 0))
             log_slope = np.where(t > 0, above, below)
+            # The derivative of log slope is −(t + slope).
             t = t + (log_slope - target) / (t + np.exp(log_slope))
         return np.where(p > 0, -p * t - self._phi(t), 0.0)
 

@@ -218,6 +218,8 @@ class Evaluation:
         weight, loss, proxy = (float(v[problem]) for v in (sums.weight, sums.value, sums.proxy_value))
         conjugates = float(sums.proxy_dual[problem] - sums.sided_dual[problem].sum())
         at_zero = sums.loss_at_zero[problem]
+        # One side alone has rows: the intercept lowers their loss for ever, and 0 as objective has no
+        # relative gap.
         is_free = fit_intercept and not at_zero.all()
         return cls(
             x=x,
@@ -293,7 +295,7 @@ class MarginSums(Sums):
 
 
 def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights) -> np.ndarray:
-    """Max(0, s·a) and min(0, s·a) of each row, shape (k, 2, r)."""
+    """max(0, s·a) and min(0, s·a) of each row, shape (k, 2, r)."""
     weighted = (-weights.fitted * proxy.derivative(F, Y)).T
     return np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=1)
 
@@ -368,7 +370,7 @@ class SoftmaxSums(Sums):
 
 
 def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, sigma: float) -> np.ndarray:
-    """S·(p − e_c)/σ of each row, of the shape (r, m, k) of F."""
+    """s·(p − e_c)/σ of each row, of the shape (r, m, k) of F."""
     return _slopes(_probabilities(F, sigma)[0], classes, weights, sigma)
 
 
@@ -426,6 +428,7 @@ class RowWeights(NamedTuple):
 
         `masks` are of the rows that a problem is fitted to, and judged on; the default is all and none.
         """
+        # A view, for weights are only read.
         weights = np.ones(shape) if s is None else np.broadcast_to(s[:, None], shape)
         if masks is None:
             return cls(weights)
@@ -511,6 +514,7 @@ class DualCandidate:
         if not self.slope > 0:
             return 0.0
         square = float(self.vector @ self.vector)
+        # The parabola's maximum, or the end of the interval before it.
         t = min(1.0, self.slope / square) if square else 1.0
         return t * self.slope - 0.5 * t**2 * square
 
@@ -551,10 +555,12 @@ class DualBundle:
         if len(bounds) == 1 or not alone > 0:
             return alone
         candidates = [_moderate(kept, alone / np.finfo(float).eps ** 2) for kept in self._kept]
+        # Divided by the best bound below, since the tolerance of SLSQP is absolute.
         slopes = np.array([candidate.slope for candidate in candidates])
         vectors = np.stack([candidate.vector for candidate in candidates])
         theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
         together = DualCandidate(float(theta @ slopes), theta @ vectors)
+        # Any θ gives a bound, however early SLSQP ended.
         return max(alone, together.bound)
 
 
@@ -584,5 +590,6 @@ def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:
         method="SLSQP",
         options={"maxiter": 100, "ftol": 1e-9},
     ).x
+    # SLSQP may leave its limits by rounding, outside of which there is no bound.
     theta = np.clip(np.nan_to_num(found), 0, None)
     return theta / max(1.0, theta.sum())

@@ -68,6 +68,7 @@ class PathRidge(ABC):
         smaller than −alpha, and a solution there would be meaningless.
         """
         D, k = B.shape
+        # A copy, for Q is applied in place.
         rotated = np.array(B, order="F")
         self._apply_transposed_Q(rotated)
         X = np.zeros((D, len(alphas) * k), order="F")
@@ -77,12 +78,13 @@ class PathRidge(ABC):
             if not failed[i]:
                 X[:, i * k : (i + 1) * k] = x
         self._apply_Q(X)
+        # A view, since X is stored column by column.
         W = X.T.reshape(len(alphas), k, D)
         W[failed] = np.nan
         return W.transpose(0, 2, 1)
 
     def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
-        """Tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
+        """tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
 
         Only the `rank` largest eigenvalues count where G can have no more: the others are
         rounding, of both signs. Those below zero count as zero.
@@ -188,6 +190,7 @@ class BandRidge(PathRidge):
         below = start + self._width
         panel, A = self._reduced[below:, start:below], self._reduced[below:, below:]
         tau = factor_columns(panel)
+        # Before V's ones and zeros take the place of the band's entries.
         self._keep_band(start, below)
         V = panel[:, : len(tau)]
         V[: len(tau)][np.triu_indices(len(tau))] = 0.0
@@ -209,6 +212,7 @@ class BandRidge(PathRidge):
         """Turn C into Q C."""
         for below, V, U in reversed(self._reflections):
             part = C[below:]
+            # Q is the product of all I − V·U·Vᵀ in turn, so the last one is applied first.
             part -= (part.T @ V @ U.T @ V.T).T
 
     def _apply_transposed_Q(self, C: np.ndarray) -> None:
@@ -218,6 +222,7 @@ class BandRidge(PathRidge):
             part -= (part.T @ V @ U @ V.T).T
 
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        # A copy for each alpha: dpbsv leaves the band's Cholesky factor in its place.
         shifted = self._band.copy(order="F")
         shifted[0] += alpha
         _, x, info = dpbsv(shifted, B, lower=1, overwrite_ab=1)
@@ -255,7 +260,7 @@ class RidgeSystem:
     fit_intercept: bool
 
     def intercept(self, coef: np.ndarray) -> np.ndarray:
-        """B = ȳ − wᵀz̄, the minimiser for given w: (..., D, k) → (..., k)."""
+        """b = ȳ − wᵀz̄, the minimiser for given w: (..., D, k) → (..., k)."""
         return self.y_mean - self.z_mean @ coef
 
     def residual(self, coef: np.ndarray) -> np.ndarray:
@@ -293,6 +298,7 @@ def ridge_system(
     weight = float(A[D, D])
     if not weight > 0:
         raise InputError(no_weight(weight))
+    # A is symmetric: its transpose is copied column by column, without strides.
     G = np.array(A[:size, :size].T, order="F")
     B = A[:size, D + 1 :] * feature_scale
     yy = np.diagonal(A)[D + 1 :].copy()
@@ -380,6 +386,7 @@ def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) ->
     """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
+    # All sums by one product, which reads Z once.
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)
     k = Y.shape[1]
     return RidgeMoments(
@@ -426,6 +433,8 @@ class RidgeEquations:
         return cls(
             B=m.zy - np.outer(z_mean, m.y),
             G_diagonal=np.maximum(m.zz - m.weight * z_mean**2, 0),
+            # B − G·w = Σ s·(z − z̄)·e for residuals e of the model w with any intercept, which Σ s·(z − z̄) =
+            # 0 cancels.
             descent=m.ze - np.outer(z_mean, m.e),
             z_mean=z_mean,
             y_mean=y_mean,
@@ -433,7 +442,7 @@ class RidgeEquations:
         )
 
     def intercept(self, coef: np.ndarray) -> np.ndarray:
-        """B = ȳ − wᵀz̄, the minimiser for given w: (D, k) → (k,)."""
+        """b = ȳ − wᵀz̄, the minimiser for given w: (D, k) → (k,)."""
         return self.y_mean - self.z_mean @ coef
 
     def squared_error(self, coef: np.ndarray, residual: np.ndarray, alpha: np.ndarray) -> np.ndarray:
@@ -461,6 +470,7 @@ def pack(A: np.ndarray) -> np.ndarray:
     """The lower triangles, row by row: (m, p, p) → (m, p(p + 1)/2)."""
     m, p, _ = A.shape
     packed = np.empty((m, packed_length(p)), A.dtype)
+    # Row by row: NumPy's indices of a triangle are two arrays, together as large as the matrix.
     for row in range(p):
         start = packed_length(row)
         packed[:, start : start + row + 1] = A[:, row, : row + 1]
@@ -469,6 +479,7 @@ def pack(A: np.ndarray) -> np.ndarray:
 
 def unpack(packed: np.ndarray) -> np.ndarray:
     """The symmetric matrix of one packed triangle: (p(p + 1)/2,) → (p, p)."""
+    # p(p + 1)/2 solved for p.
     p = int((np.sqrt(8 * len(packed) + 1) - 1) // 2)
     A = np.empty((p, p), packed.dtype)
     for row in range(p):
@@ -569,6 +580,7 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """The Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
     k = len(ratio)
     one, A = A.shape[-1] - k - 1, A.copy()
+    # Columns, then rows of the result: products of two targets are recoded on both sides.
     A[..., one + 1 :] = A[..., one + 1 :] * ratio + A[..., one, None] * offset
     A[..., one + 1 :, :] = A[..., one + 1 :, :] * ratio[:, None] + A[..., one, None, :] * offset[:, None]
     return A
@@ -613,6 +625,8 @@ def combined(parts: list[np.ndarray], coefs: np.ndarray) -> np.ndarray:
     found = sum_of(parts, added[0])
     for i, number in enumerate([*added[1:], *subtracted]):
         change = np.add if number in added else np.subtract
+        # The first sum may be a part itself, which other tasks read too: only memory that is made here is
+        # written to.
         found = change(found, sum_of(parts, number), out=found if i else None)
     return found
 
@@ -675,6 +689,7 @@ def fold_errors(
         training, problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
     )
     del training, used, held_out
+    # G is reduced in its own memory: of the system only B and the means can be used from here on.
     path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
 
     def errors_at(some: np.ndarray) -> np.ndarray:
@@ -714,7 +729,9 @@ def gcv_errors(
 
     def errors_at(some: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, some)
+        # By the Gram, since the reduction has taken the place of the system's G.
         residual = held_out_error(total, coef, system.intercept(coef), feature_scale=scale)
+        # n centred rows have a rank of n − 1 at most.
         dimensions = path.effective_dimension(some, max(0, n_rows - intercept)) + intercept
         dimension_at.update(zip(some.tolist(), dimensions.tolist(), strict=True))
         freedom = 1 - dimensions / n_rows
@@ -784,16 +801,18 @@ class Rotation:
     @classmethod
     def of(cls, Z: np.ndarray) -> Rotation:
         """The rotation of rows Z of n ≤ D features, (n, D)."""
+        # Rows side by side are the columns of Zᵀ, as LAPACK takes them; the factor takes their place.
         columns = np.array(Z, dtype=np.float64, order="C").T
         return cls(columns, factor_columns(columns))
 
     @property
     def rotated(self) -> np.ndarray:
         """L, the rows in n columns."""
+        # R is what dgeqrf leaves above the diagonal, and L = Rᵀ.
         return np.tril(self.reflections[: len(self.tau)].T)
 
     def features(self, coef: np.ndarray) -> np.ndarray:
-        """W = Q·v: (n, k) → (D, k)."""
+        """w = Q·v: (n, k) → (D, k)."""
         C = np.zeros((len(self.reflections), coef.shape[1]), order="F")
         C[: len(coef)] = coef
         apply_reflections(self.reflections, self.tau, C)
@@ -948,6 +967,7 @@ class PosteriorFactor:
 
     def std(self, Z: np.ndarray) -> np.ndarray:
         """The standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
+        # The difference is this call's own, and its transpose has contiguous columns: no second copy is made.
         U = solve_factor(self.L, (Z - self.z_mean).T, overwrite=True)
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
@@ -1084,6 +1104,7 @@ def principal_components(triangles: np.ndarray, n_components: int) -> PrincipalC
     D = len(A) - 1
     mean = A[D, :D] / A[D, D]
     C = A[:D, :D]
+    # Σ s·(z − z̄)(z − z̄)ᵀ = ZᵀSZ − (Σ s·z)·z̄ᵀ, in the memory of A.
     C -= np.outer(A[D, :D], mean)
     total = float(np.trace(C))
     values, V = eigh(C, subset_by_index=(D - n_components, D - 1), overwrite_a=True, check_finite=False)

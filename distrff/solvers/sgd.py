@@ -101,6 +101,7 @@ class SpectralMetric:
                 eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
             else:
                 q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
+                # Eigenvectors of TᵀT from those of TTᵀ: Tᵀu·e^(−½), and `_leading` has divided by √e.
                 U = T.T @ U.astype(Z.dtype)
             V = np.ascontiguousarray(U[:, :q], dtype=Z.dtype)
         trace = max(0.0, float(norms.sum()))
@@ -118,7 +119,7 @@ class SpectralMetric:
         )
 
     def dimension(self, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-        """D = tr(h·S·M⁻¹) for each h and λ, the effective dimension, plus 1 for an intercept.
+        """d = tr(h·S·M⁻¹) for each h and λ, the effective dimension, plus 1 for an intercept.
 
         It is the mean of h·‖z − z̄‖²_{M⁻¹} over the rows: a batch of d rows gives one good step.
         """
@@ -138,6 +139,7 @@ class SpectralMetric:
         V = self.directions
         along = V.along(by_w) if isinstance(V, RowDirections) else V.T @ by_w.astype(V.dtype)
         elsewhere = 1 / (curvature * self.rest + penalty)
+        # M⁻¹ = (I − V·Vᵀ)/(h·ε + λ) + V·diag(1/(h·e + λ))·Vᵀ: along V the second fraction replaces the first.
         shares = (1 / (self.eigenvalues[:, None] * curvature + penalty) - elsewhere) * along
         combined = V.combined(shares) if isinstance(V, RowDirections) else V @ shares.astype(V.dtype)
         W = elsewhere * by_w + combined
@@ -168,24 +170,27 @@ class SpectralMetric:
 def _of_sparse_rows(
     Z: Any, share: np.ndarray, n_directions: int, fit_intercept: bool
 ) -> tuple[int, np.ndarray, RowDirections, np.ndarray, np.ndarray]:
-    """Q, the leading eigenvalues, V, z̄ and the squared norms of the centred rows, without D × D."""
+    """q, the leading eigenvalues, V, z̄ and the squared norms of the centred rows, without D × D."""
     Z = Z.astype(np.float64)
     K = (Z @ Z.T).toarray()
     root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
     if fit_intercept:
         z_mean, by_row = share @ Z, K @ share
+        # ⟨z_i − z̄, z_j − z̄⟩ from the products of rows, since centred rows would not be sparse.
         K += share @ by_row - by_row[:, None] - by_row
     K *= root[:, None] * root
     q, eigenvalues, U = _leading(K, n_directions)
     B = root[:, None] * U[:, :q]
     if fit_intercept:
+        # V = (Z − 1·z̄ᵀ)ᵀB = Zᵀ(B − share·1ᵀB), as z̄ = Zᵀ·share.
         B -= np.outer(share, B.sum(axis=0))
     return q, eigenvalues, RowDirections(Z, B), z_mean, K.diagonal()
 
 
 def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Q, the leading q + 1 eigenvalues of the m × m products of rows, descending, and U·e^(−½)."""
+    """q, the leading q + 1 eigenvalues of the m × m products of rows, descending, and U·e^(−½)."""
     q = max(1, min(n_directions, len(K) // _ROWS_PER_DIRECTION))
+    # One more than are kept: the first that is left out is ε.
     leading = [max(0, len(K) - q - 1), len(K) - 1]
     eigenvalues, U = eigh(K, subset_by_index=leading, check_finite=False)
     eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
@@ -194,7 +199,7 @@ def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndar
 
 
 def max_directions(n_features: int, dtype: np.dtype) -> int:
-    """Q: all D, fewer where V would be larger than 64 MiB."""
+    """q: all D, fewer where V would be larger than 64 MiB."""
     return max(1, min(n_features, _MAX_BYTES // (n_features * np.dtype(dtype).itemsize)))
 
 
@@ -305,13 +310,14 @@ class SGDProblem:
         return self.penalty + (curvature * self.metric.unseen * _CAUTION ** (caution - 1) if caution else 0.0)
 
     def curvature(self, at: Evaluation, caution: int) -> float:
-        """H for a metric at a point: the mean of ℓ″ over the rows, or more where that is too small.
+        """h for a metric at a point: the mean of ℓ″ over the rows, or more where that is too small.
 
         A Newton step in the metric promises a decrease of ½·gᵀM⁻¹g, and the objective cannot fall below
         zero. Where few rows are curved so far (for the hinge none at w = 0), h is doubled until the promised
         decrease is possible.
         """
         g, bound = at.gradient, self.curvature_bound
+        # Evaluations have C times the mean of ℓ″.
         h = max(at.curvature / self.C, _MIN_CURVATURE * bound)
         while h < bound and 0.5 * float(g @ self.solve(g, h, caution)) > at.value:
             h = min(2 * h, bound)
@@ -394,9 +400,12 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
         found = yield from _along(at, mean - at.x)
         if finished():
             return at if found is None else found
+        # The line search had to shorten the step to the mean.
         too_far = found is None or float(norm(found.x - at.x)) < 0.99 * float(norm(mean - at.x))
         caution += too_far
         if found is None:
+            # An epoch that leads nowhere is followed by a Newton step in the metric, whose direction always
+            # descends.
             found = yield from _along(at, -problem.solve(at.gradient, curvature, caution))
         if found is None or finished():
             return at if found is None else found
@@ -516,6 +525,7 @@ class LocalSteps:
         if self._metric.fit_intercept:
             gradient = np.vstack([gradient, slopes.sum(axis=0)])
         gradient = gradient + start.gradient
+        # The penalty's gradient at x₀ is in the full gradient; here is its change since.
         self._coef(gradient)[...] += start.penalty * self._coef(moved)
         direction = self._metric.solve(gradient, start.curvature, start.damping)
         along = self._values(Z, direction)

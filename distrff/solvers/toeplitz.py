@@ -133,7 +133,7 @@ class SumsOfRows:
 
 
 def paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:
-    """A + ib."""
+    """a + ib."""
     c = np.empty(len(a), dtype)
     c.real, c.imag = a, b
     return c
@@ -146,6 +146,7 @@ def halves(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _real_part(F: np.ndarray) -> np.ndarray:
     """A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
+    # The conjugate of F_{−k} is A_k − i·B_k, as both have real strengths.
     A = np.conjugate(half_of(np.flip(F)))
     A += half_of(F)
     A *= 0.5
@@ -197,7 +198,10 @@ class Toeplitz:
 
     def __init__(self, v: np.ndarray, modes: Sequence[int]) -> None:
         self._modes = tuple(modes)
+        # Differences of modes reach 2m: on 4m + 1 places none of the modes kept gets a wave that has wrapped
+        # around.
         self._shape = tuple(fft.next_fast_len(4 * m + 1, real=True) for m in modes)
+        # Without the 1/N of the inverse, which C brings: the FFT back of their product takes it once.
         self._symbol = self._on_grid(v, norm="forward")
 
     def _on_grid(self, C: np.ndarray, norm: Any = "backward") -> np.ndarray:
@@ -311,7 +315,7 @@ class ToeplitzProblem:
         max_steps: int,
         start: np.ndarray | None = None,
     ) -> ToeplitzSolution:
-        """C for one target; see `solve_for`."""
+        """c for one target; see `solve_for`."""
         if self.sums.squares[target] <= _CONSTANT * self.sums.weight:
             return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0)
         return self.solve_for(
@@ -416,6 +420,7 @@ _SAMPLE_TOL, _SAMPLE_STEPS = 1e-5, 500  # of variances, which 64 samples give to
 
 def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Normal numbers of variance 1 in the layout of `ToeplitzProblem`."""
+    # E|ξ|² is 1; multiplied by the layout's √2 each of its two parts has the variance 1.
     xi = rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0]
     # Where the last coordinate is 0, the lattice holds both j and −j.
     xi[..., 0] = (xi[..., 0] + np.flip(xi[..., 0]).conj()) / 2.0
@@ -449,6 +454,7 @@ def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.nda
     """
     TC = toeplitz.product(C)
     TC -= 2.0 * sums.b[target]
+    # For the conjugates that are not kept.
     twice = np.full(C.shape[-1], 2.0)
     twice[0] = 1.0
     return max(

@@ -13,6 +13,7 @@ from scipy.sparse import issparse, vstack
 def joined_rows(parts: Sequence[Any]) -> Any:
     """Rows of all parts, one after the other; CSR where the parts are."""
     if issparse(parts[0]):
+        # vstack copies a single part as well.
         return vstack(parts, format="csr", dtype=parts[0].dtype) if len(parts) > 1 else parts[0]
     return np.concatenate(parts)
 

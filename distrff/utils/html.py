@@ -85,6 +85,7 @@ def html_page(
     styles touch nothing but itself.
     """
     values = {"title": title, "alerts": alerts, "facts": [*facts], "notes": notes, "sections": [*sections]}
+    # Names of columns may hold control characters, which no escape makes valid.
     return _NOT_IN_XML.sub("\ufffd", _template().render(generator=GENERATOR, is_card=is_card, **values))
 
 
@@ -130,4 +131,5 @@ def _shown(value: Any) -> Any:
 
 
 def _length(value: Number) -> float:
+    # 100 times the longest bar has to be finite.
     return 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 1e300)

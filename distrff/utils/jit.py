@@ -86,6 +86,7 @@ def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.nd
         return np.empty((n_rows, n_columns), dtype)
     buffers: dict[str, np.ndarray] = _kept.__dict__
     if purpose not in buffers or buffers[purpose].nbytes < n_bytes:
+        # Bytes, so that one array serves tiles of any shape and dtype.
         buffers[purpose] = np.empty(n_bytes, np.uint8)
     return buffers[purpose][:n_bytes].view(dtype).reshape(n_rows, n_columns)
 

@@ -39,6 +39,7 @@ def _call(name: str, *arguments: Any) -> int:
 
 
 def _run(library: str, name: str, *arguments: Any) -> None:
+    # A list that lives as long as the call: an address does not keep its object alive.
     held = [_C_TYPES[type(one)](one) if type(one) in _C_TYPES else one for one in arguments]
     pointers = [one.ctypes.data if isinstance(one, np.ndarray) else ctypes.addressof(one) for one in held]
     _routine(library, name, len(held))(*pointers)
@@ -58,6 +59,7 @@ def tridiagonal(
     A, n = _columns(A, overwrite=overwrite), len(A)
     diagonal, beside, tau = np.empty(n), np.empty(max(1, n - 1)), np.empty(max(1, n - 1))
     work = np.empty(max(1, _BLOCK * n))
+    # LAPACK refuses a leading dimension of 0, which no rows would give.
     _call("dsytrd", b"L", n, A, max(1, n), diagonal, beside, tau, work, len(work))
     return A, diagonal, beside[: n - 1], tau[: n - 1]
 
@@ -88,6 +90,7 @@ def factor(A: np.ndarray, *, overwrite: bool = False, clean: bool = True) -> np.
     A = _columns(A, overwrite=overwrite)
     if _call("dpotrf", b"L", len(A), A, max(1, len(A))):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
+    # dpotrf leaves there what A had.
     for column in range(1, len(A) if clean else 0):
         A[:column, column] = 0.0
     return A
@@ -312,6 +315,7 @@ def _add_lower(P, packed):
 def _add_weighted_rows(S, Z, sums):
     """sums += S·Z, from the rows of nonzero weight, eight at a time."""
     n_rows, n_columns = Z.shape
+    # Most rows of a hinge have no slope: only the others are read.
     rows = np.empty(n_rows, np.int64)
     for q in range(len(S)):
         n = 0
@@ -371,6 +375,7 @@ class OneHotTile:
         _compile_one_hot()
         F = np.zeros((len(self), coef.shape[1]))
         _gather(self.columns, np.ascontiguousarray(coef), F)
+        # Once at the end, as all entries have the same value.
         F *= self.value
         return F
 
@@ -388,6 +393,7 @@ def _compile_one_hot() -> None:
     columns = np.zeros((1, 1), np.int32)
     for dtype in (np.float32, np.float64):
         _gather(columns, np.zeros((1, 1), dtype), np.zeros((1, 1)))
+    # Numba compiles an array of either order for itself.
     for sums in (np.zeros((2, 2)), np.zeros((2, 2)).T):
         _scatter(columns, np.zeros((1, 2)), sums)
 

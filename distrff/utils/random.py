@@ -37,6 +37,7 @@ def resolve_seed(random_state: int | None) -> int:
 
 
 def _key(name: str | int) -> int:
+    # The stream "1" is not the stream 1.
     kind = "str" if isinstance(name, str) else "int"  # of NumPy's types likewise
     digest = hashlib.sha256(f"{kind}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
@@ -47,6 +48,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
     The same seed and names give the same numbers, whatever else was drawn before.
     """
+    # PCG64 by its name, and not default_rng, which NumPy may change: stored models derive frequencies anew.
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *map(_key, names)])))
 
 
@@ -64,6 +66,7 @@ def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
     """64 well-mixed bits for each row number."""
     with np.errstate(over="ignore"):
         return mixed_bits(
+            # From row 1 on: the finaliser takes 0 to 0, which row 0 of seed 0 would be.
             (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
         )
 

@@ -63,6 +63,7 @@ def decoded(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
+    # np.float64 is a float too, and come back as one it would promote float32 arrays otherwise.
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {"float": str(value)}
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, np.generic)):
@@ -99,6 +100,7 @@ def _kept(A: np.ndarray, arrays: list[np.ndarray]) -> int:
 
 def _name_of(kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
+    # Asked when it is stored, so that no file holds a value that could not be read.
     if _class_of(name) is not kind:
         raise NotStorable(f"a value of type {kind.__name__} cannot be stored")
     return name
@@ -132,6 +134,7 @@ def _decoded(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
     if "dict" in tree:
         return {_decoded(key, arrays): _decoded(value, arrays) for key, value in tree["dict"]}
     if "objects" in tree:
+        # Filled afterwards, or NumPy would make a matrix of items that are lists.
         flat = np.empty(len(tree["objects"]), dtype=object)
         flat[:] = [_decoded(item, arrays) for item in tree["objects"]]
         return flat.reshape(tree["shape"])
@@ -198,6 +201,7 @@ def compact(value: Any) -> Any:
 def update_digest(digest: Any, value: Any) -> None:
     """Add a value to a hash: what is no value of the kinds above counts by the name of its type only."""
     if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
+        # The order in memory counts: the same numbers by columns give other last bits.
         layout = value.dtype.str, value.shape, is_transposed(value)
         digest.update(repr(layout).encode())
         digest.update(bytes_of(value))

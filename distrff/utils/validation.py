@@ -85,6 +85,7 @@ def float_array(values: Iterable[Any]) -> np.ndarray:
     Raises TypeError or ValueError if one is no number; True and False are none.
     """
     values = list(values)
+    # NumPy would make them 1 and 0 in silence.
     if any(isinstance(value, bool | np.bool_) for value in values):
         raise TypeError("True and False are no numbers")
     return np.asarray(values, dtype=np.float64)
@@ -120,6 +121,7 @@ def finite_rows(X: Any, name: str) -> np.ndarray:
         raise InputError(f"{name} must be a matrix: {error}") from error
     if X.ndim != 2:
         raise InputError(f"{name} must have two dimensions, rows and columns, got shape {X.shape}")
+    # Columns of objects may be numbers, as those of a frame with mixed types; the cast tells.
     if X.dtype.kind not in "biufO":
         raise InputTypeError(f"{name} must hold real numbers, got dtype {X.dtype}")
     try:

@@ -6,8 +6,6 @@ Each prints one JSON object a line: its name, the figure reached, the figure ask
 the raw medians behind it. Ratios are of alternating runs on the same warm worker processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Deaths at seeded moments: the fits end, with the bits of a fit that nothing disturbs."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

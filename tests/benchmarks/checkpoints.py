@@ -1,7 +1,5 @@
 """What a checkpoint costs: the same fits with and without one, in alternation, and its bytes."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Converting and shuffling files: speed beside Arrow's own reader, memory, and uniformity."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from functools import partial

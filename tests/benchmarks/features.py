@@ -1,17 +1,14 @@
 """The numbers of the feature maps: their kernel error, and the time that they take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from distrff import FourierFeatures, Gaussian, Laplacian
 from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinIds, Grids, occupied_bins
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian, Laplacian
 from tests.benchmarks.measuring import alternate, seconds_of
 
 _N_SEEDS = 50

@@ -8,8 +8,6 @@ what a change must not make slower. Only public names are used, so that the scri
 Processors differ in the last bits: compare runs of one computer only.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib
@@ -103,18 +101,12 @@ MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
     "hinge, sweeps": (lambda: drf.KernelSVC(fourier(), solver="smoothed", **SEED), TWO),
     "hinge, C by folds": (lambda: drf.KernelSVC(fourier(), "cv", **SEED), TWO),
     "squared hinge": (lambda: drf.KernelSVC(fourier(), loss="squared_hinge", **SEED), CLASSES),
-    "hard margin": (
-        lambda: drf.KernelSVC(fourier(n_components=400), np.inf, **SEED),
-        X[:, 0] > 0.3,
-    ),
+    "hard margin": (lambda: drf.KernelSVC(fourier(n_components=400), np.inf, **SEED), X[:, 0] > 0.3),
     "svc, sgd": (lambda: drf.KernelSVC(fourier(), solver="sgd", **SEED), TWO),
     "logistic": (lambda: drf.KernelLikelihoodClassifier(fourier(), **SEED), CLASSES),
     "logistic, C by folds": (lambda: drf.KernelLikelihoodClassifier(fourier(), "cv", **SEED), TWO),
     "probit": (lambda: drf.KernelLikelihoodClassifier(fourier(), noise="probit", **SEED), TWO),
-    "softmax": (
-        lambda: drf.KernelLikelihoodClassifier(fourier(), multi_class="softmax", **SEED),
-        CLASSES,
-    ),
+    "softmax": (lambda: drf.KernelLikelihoodClassifier(fourier(), multi_class="softmax", **SEED), CLASSES),
     "pca": (lambda: drf.KernelPCA(fourier(), 5, **SEED), None),
 }
 

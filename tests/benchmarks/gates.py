@@ -7,8 +7,6 @@ must not make slower, and prints the table of the house. `--only fingerprints de
 among them: the defaults take half an hour. `DISTRFF_DATA` names the folder of the public files.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -4,8 +4,6 @@ Ten million rows are evaluated, by a model of few features, so that the sums are
 worker above its idle resident set, and the time beside that of the predictions alone.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

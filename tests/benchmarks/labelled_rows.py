@@ -1,7 +1,5 @@
 """Labelled rows for the models of classes: made ones of a smooth truth, and covtype where it is at hand."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +13,8 @@ import numpy as np
 import pandas as pd
 import zarr
 
-from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
-from distrff.features.fourier import FourierFeatures
+from distrff import FourierFeatures, Gaussian, KernelLikelihoodClassifier, KernelSVC, open_dataset
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset
-from distrff.kernels.stationary import Gaussian
 from tests.benchmarks.measuring import CHUNK_ROWS
 
 N_ROWS, N_COLUMNS, N_TERMS, FREQUENCY = 200_000, 20, 500, 0.35

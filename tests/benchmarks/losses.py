@@ -1,7 +1,5 @@
 """The numbers of the models of classes: sweeps to a certified gap, SGD, a light sweep, rivals."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from functools import partial

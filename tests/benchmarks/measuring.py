@@ -1,7 +1,5 @@
 """What benchmarks share: rows, warm worker processes and their memory, and timing in alternation."""
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 import time

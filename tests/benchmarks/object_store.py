@@ -1,7 +1,5 @@
 """Sweeps over rows in an object store beside the same sweeps over local files, the same bits asked for."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from importlib import import_module

@@ -5,8 +5,6 @@ do beside tasks at all times (ticks, profiles and monitors of their process, whi
 core) is turned down, as elsewhere each does it on its own machine.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 `DISTRFF_DATA` names the folder of public files; without it the terrain is left out. Other points are made.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time
@@ -55,12 +53,7 @@ def terrain(scale: float) -> Iterator[dict[str, Any]]:
             "kernel": repr(model.features_.kernel_),
             "alpha": model.alpha_,
         }
-        yield {
-            "time_ratio": times["ratio"],
-            "asked": 0.6,
-            **times,
-            "phases": dict(model.report_["phases"]),
-        }
+        yield {"time_ratio": times["ratio"], "asked": 0.6, **times, "phases": dict(model.report_["phases"])}
 
 
 def _warm() -> None:

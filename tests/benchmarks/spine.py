@@ -1,7 +1,5 @@
 """Ridge by its Gram: against dask.array and scikit-learn; the book times its sweep against bare products."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -15,15 +13,12 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
+from distrff import FourierFeatures, Gaussian, KernelRidge, open_dataset
 from distrff.engine.reduction import gram_segmentation, gram_tile_rows
 from distrff.engine.run import Run
 from distrff.engine.tasks import peak_resident_bytes, resident_bytes
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.fourier import FourierFeatures
 from distrff.fitting.gram import GramReduction
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset
-from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.coding import NumericTargets, Scaling
 from tests.benchmarks.measuring import (
     alternate,

@@ -1,7 +1,5 @@
 """The command line in this process, on the session's cluster, and data for it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

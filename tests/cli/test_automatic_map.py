@@ -5,8 +5,7 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.io.open import open_dataset
-from distrff.model.persistence import load_model
+from distrff import load_model, open_dataset
 
 SMALL = ("--n-components", 32, "--random-state", 5)
 PARTS = {"candidate", "criterion", "error", "spread", "flops", "seconds", "chosen"}

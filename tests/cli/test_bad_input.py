@@ -1,7 +1,5 @@
 """Bad input: one line with the remedy, exit code 2, nothing on standard output, nothing left behind."""
 
-from __future__ import annotations
-
 import re
 
 import distributed.versions

@@ -1,7 +1,5 @@
 """`distrff fit --checkpoint`: ended and started again, what it leaves, and what it refuses."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time

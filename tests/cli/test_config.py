@@ -1,7 +1,5 @@
 """Options from a TOML file, and the headings of options in the help of a command."""
 
-from __future__ import annotations
-
 import re
 
 import click
@@ -9,12 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from distrff import NystroemFeatures, load_model
 from distrff.cli import main
 from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Command
 from distrff.cli.predict import score
-from distrff.features.nystroem import NystroemFeatures
-from distrff.model.persistence import load_model
 
 
 @pytest.fixture

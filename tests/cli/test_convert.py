@@ -1,7 +1,5 @@
 """Raw files on the command line: converted, or given straight to the commands that want rows."""
 
-from __future__ import annotations
-
 import gzip
 import tempfile
 from pathlib import Path
@@ -13,8 +11,7 @@ import zarr
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
-from distrff.io.open import open_dataset
-from distrff.model.persistence import load_model
+from distrff import load_model, open_dataset
 
 EXACT = ("--features", "linear", "--alpha", 1e-6)
 """Labels that follow from a category, and numbers that are a sum of columns, are met by these."""

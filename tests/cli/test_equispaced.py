@@ -1,7 +1,5 @@
 """Equispaced features on the command line: options, plans, outside rows and rasters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

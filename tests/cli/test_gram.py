@@ -1,7 +1,5 @@
 """Grams on the command line: made of parts of the rows, added, and solved without any row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Which commands there are, what asking for help costs, and how commands end."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import subprocess

@@ -1,18 +1,14 @@
 """`distrff plan --as-helm-values`: what it prints is what the planner then accepts, and not more."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
 import yaml
 from dask.utils import parse_bytes
 
+from distrff import FourierFeatures, KernelRidge, open_dataset
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.fourier import FourierFeatures
-from distrff.io.open import open_dataset
 
 _STEP = 256 * 2**20
 

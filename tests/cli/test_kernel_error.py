@@ -2,9 +2,7 @@
 
 import pytest
 
-from distrff.diagnostics.kernel_error import kernel_error
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian
+from distrff import FourierFeatures, Gaussian, kernel_error
 
 SMALL = ("--n-components", 64, "--random-state", 3)
 FEW_PAIRS = ("--n-blocks", 2, "--block-rows", 100)  # of 600 rows all pairs take seconds

@@ -1,7 +1,5 @@
 """The messages of the package, as the command line shows them: none names a parameter of Python."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

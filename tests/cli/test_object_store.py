@@ -1,7 +1,5 @@
 """Everything in an object store: a server that speaks S3, and worker processes that read and write it."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,25 +1,29 @@
 """Values of options, and the estimators they stand for."""
 
-from __future__ import annotations
-
 import inspect
 
 import click
 import pytest
 
 import distrff as drf
+from distrff import (
+    AutoFeatures,
+    Exponential,
+    Gaussian,
+    KernelRidge,
+    KernelRidgeClassifier,
+    Laplacian,
+    LinearFeatures,
+    Matern,
+    NystroemFeatures,
+    Polynomial,
+    RandomBinningFeatures,
+)
 from distrff.cli import MAPS, MODELS, main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
 from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
-from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.candidates import AutoFeatures
-from distrff.kernels.base import Polynomial
-from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 
 
 @pytest.mark.parametrize(

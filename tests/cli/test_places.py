@@ -1,7 +1,5 @@
 """Where results go: links that lead nowhere, disks without room, and what killed commands left there."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """The command as users run it: a process of its own, with a cluster of its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

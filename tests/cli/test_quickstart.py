@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.io.open import open_dataset
-from distrff.model.persistence import load_model
+from distrff import load_model, open_dataset
 from tests.support.commands import DISTRFF, interrupt, start
 
 SMALL = ("--n-rows", 4000, "--n-columns", 5, "--n-components", 64, "--workers", 1)

@@ -1,7 +1,5 @@
 """What commands refuse for their words alone, in one table: exit code 2, one message, nothing written."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.documents import ROOT
@@ -29,10 +27,7 @@ REFUSALS = [
     ("plan {zarr} --metric learned --length-scale ard", "a metric goes with one width"),
     ("plan {zarr} --metric learned --length-scale 1,2", "a metric goes with one width"),
     (f"plan {{zarr}} --metric learned --kernel {ROTATED}", "--metric goes with a kernel's name"),
-    (
-        'plan {zarr} --length-scale 2 --kernel {{"kernel":"cauchy"}}',
-        "goes with a kernel's name",
-    ),
+    ('plan {zarr} --length-scale 2 --kernel {{"kernel":"cauchy"}}', "goes with a kernel's name"),
     ("plan {zarr} --nu 2", "--nu goes with --kernel matern"),
     ("plan {zarr} --features fourier --tol 1e-6", f"--tol {ITERATIVE}"),
     ("plan {zarr} --alpha 1 --solver gram --max-sweeps 3", f"--max-sweeps {ITERATIVE}"),
@@ -100,7 +95,7 @@ REFUSALS = [
     (f"{FIT} --report {{zarr}}/page.html", "and the data"),
     (f"{FIT} --report s3://bucket/page.html", "is not a local path"),
     ("score {model} {zarr} --workers 2 --scheduler tcp://127.0.0.1:1", "go with --scheduler local"),
-    ("plan {zarr} --length-scale 2 --scheduler tcp://127.0.0.1:1", "no Dask scheduler answers at tcp://127"),
+    ("plan {zarr} --length-scale 2 --scheduler tls://127.0.0.1:1", "no Dask scheduler answers at tls://127"),
     # Plans for Kubernetes, rates, errors of kernels.
     ("plan {zarr} --as-helm-values --json", "prints YAML; give it or --json"),
     ("plan {zarr} --as-helm-values --scheduler tcp://127.0.0.1:1", "leave out --scheduler"),
@@ -118,10 +113,7 @@ REFUSALS = [
     ("score {tmp}/none.zarr {zarr}", "does not exist"),
     ("score {zarr} {zarr}", "not a group of distrff"),
     ("score {labels} {parquet}", "name it with --target"),
-    (
-        "score {model} {parquet} --columns a,b,c --target label",
-        "y must hold numbers",
-    ),
+    ("score {model} {parquet} --columns a,b,c --target label", "y must hold numbers"),
     ("importance {labels} {parquet}", "name it with --target"),
     ("importance {model} {zarr} --max-rows 1", "--max-rows"),
     ("predict {model} {zarr} --out {out} --return-std", "--include-std"),

@@ -2,11 +2,10 @@
 
 import pytest
 
+from distrff import KernelRidge, load_model
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge
 from distrff.io.storage import PAGE as KIND
 from distrff.io.storage import Location, write_file
-from distrff.model.persistence import load_model
 from distrff.utils.html import html_page
 
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0)

@@ -1,7 +1,5 @@
 """No secret of a URL on any way out: messages, tables, pages, logs, stored files, names of tasks."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 

@@ -6,8 +6,6 @@ DISTRFF_DASK_CHART=/path/to/helm-chart/dask pytest tests/deploy      renders the
 python -m tests.deploy.chart /path/to/helm-chart/dask                stores what it renders now
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

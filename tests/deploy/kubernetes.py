@@ -4,8 +4,6 @@ A source is a folder of `deploy/kubernetes`, or a choice of the chart's overlays
 of `deploy/` whose file of images names a registry: every pod shows what that file changes.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -35,9 +33,7 @@ VERSIONS = ("1.31", "1.34")
 Source = str | Overlays
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 (_EXAMPLE,) = re.findall(
-    r"^# +- ({name: distrff,.*})$",
-    (chart.FILES / "images" / "kustomization.yaml").read_text(),
-    re.MULTILINE,
+    r"^# +- ({name: distrff,.*})$", (chart.FILES / "images" / "kustomization.yaml").read_text(), re.MULTILINE
 )
 REGISTRY = yaml.safe_load(_EXAMPLE) | {"digest": f"sha256:{'5' * 64}"}
 IMAGE = f"{REGISTRY['newName']}@{REGISTRY['digest']}"

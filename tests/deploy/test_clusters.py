@@ -1,7 +1,5 @@
 """Clusters as processes of this machine: the rendered pods, and the lines of the table of `deploy`."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The image: what its Dockerfile copies, pins and runs; in a virtual environment, for want of an engine."""
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

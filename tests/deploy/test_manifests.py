@@ -1,7 +1,5 @@
 """The manifests of `deploy/`: accepted, closed, and in agreement with each other, commands and planner."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex
@@ -15,14 +13,12 @@ import pytest
 import yaml
 from dask.utils import parse_bytes
 
+from distrff import AutoFeatures, FourierFeatures, KernelRidge
 from distrff.cli import NOT_CONVERGED, REFUSED, main
 from distrff.cli.plan import _CLIENT_IDLE_BYTES
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
-from distrff.estimators.ridge import KernelRidge
 from distrff.features.base import FeatureMap
-from distrff.features.fourier import FourierFeatures
-from distrff.features.search.candidates import AutoFeatures
 from distrff.fitting.cost import Plan
 from tests.deploy import chart
 from tests.deploy.chart import containers_of, manifests_of

@@ -1,7 +1,5 @@
 """Whom the policies let in to a scheduler or a worker, among all pods that the files make."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

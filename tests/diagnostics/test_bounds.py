@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from distrff import FourierFeatures, RandomBinningFeatures, bounds, features_needed
+from distrff import (
+    Cauchy,
+    Exponential,
+    FourierFeatures,
+    Gaussian,
+    Laplacian,
+    Matern,
+    RandomBinningFeatures,
+    bounds,
+    features_needed,
+)
 from distrff.errors import InputError
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 SEEDS = 200
 

@@ -7,11 +7,10 @@ import pytest
 from sklearn import metrics
 from sklearn.metrics import mean_squared_error, r2_score
 
+from distrff import FourierFeatures, Gaussian
 from distrff.diagnostics.errors import NumberErrors
 from distrff.diagnostics.evaluate import ErrorSum
-from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
-from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.coding import ClassTargets
 from tests.support.models import frozen_model
 from tests.support.sweeps import swept

@@ -1,7 +1,5 @@
 """How good a model is: out of fold on its own rows, as it is on others, for rows of any storage."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages and cards in a real browser: nothing overflows on a telephone, all is readable in light and dark."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from itertools import product

@@ -6,10 +6,18 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from distrff import FourierFeatures, LinearFeatures, NystroemFeatures, RandomBinningFeatures, kernel_error
+from distrff import (
+    FourierFeatures,
+    Gaussian,
+    Laplacian,
+    LinearFeatures,
+    Matern,
+    NystroemFeatures,
+    Polynomial,
+    RandomBinningFeatures,
+    kernel_error,
+)
 from distrff.errors import InputError
-from distrff.kernels.base import Polynomial
-from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 
 
 def fitted(X, kernel=None, D=256, **options):

@@ -1,7 +1,5 @@
 """One task: a segment summed, begun anew when storage fails in passing; and the order of merges."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -30,12 +30,7 @@ def assert_covers(cuts):
     assert all(type(number) is int for pair in bounds[:3] for number in pair)  # names of random streams
 
 
-@given(
-    n_rows=N_ROWS,
-    n_features=st.integers(1, 40_000),
-    n_outputs=st.integers(1, 100),
-    dtype=DTYPES,
-)
+@given(n_rows=N_ROWS, n_features=st.integers(1, 40_000), n_outputs=st.integers(1, 100), dtype=DTYPES)
 def test_cuts_of_the_gram_sweep(n_rows, n_features, n_outputs, dtype):
     cuts = gram_segmentation(n_rows, n_features, n_outputs, dtype)
     assert cuts == gram_segmentation(n_rows, n_features, n_outputs, dtype)

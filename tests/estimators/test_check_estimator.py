@@ -1,7 +1,5 @@
 """scikit-learn's own checks of everything that claims to be one of its estimators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Principal components: exact on plain columns, close to the exact kernel's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA

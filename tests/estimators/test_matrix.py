@@ -8,8 +8,6 @@ BLAS takes other paths for other layouts, of one row and of many, and has more o
 processors with AVX-512.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from functools import partial

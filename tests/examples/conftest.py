@@ -1,7 +1,5 @@
 """The examples as modules."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The guide: its Python and its commands run as they stand, its links are there, its sizes are the plan's."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`examples/points_to_map.py` on few rows."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree

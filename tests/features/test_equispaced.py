@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
+from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import RowsInMemory, Sample
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
 from distrff.features.fitted import map_from_dict
-from distrff.kernels.base import Polynomial
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 # Kernels, columns and a tolerance that some thousands of modes reach in a box of width 1.

@@ -8,10 +8,9 @@ from threading import Barrier
 import numpy as np
 import pytest
 
+from distrff import FourierFeatures, Gaussian
 from distrff.errors import FrequencyMismatch, InputError, ModelFileError
 from distrff.features.fitted import arrays_digest, map_from_dict
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian
 from tests.support.draws import derivations
 
 

@@ -11,16 +11,22 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.base import clone
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
+from distrff import (
+    Cauchy,
+    ConcatenatedFeatures,
+    Gaussian,
+    Laplacian,
+    LinearFeatures,
+    Matern,
+    NystroemFeatures,
+    Polynomial,
+    RandomBinningFeatures,
+    TransformerFeatures,
+)
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import Sample
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fitted import Trait, map_from_dict, product_cost
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
-from distrff.features.transformer import TransformerFeatures
-from distrff.kernels.base import Polynomial
-from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 D_COLUMNS = 20

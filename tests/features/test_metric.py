@@ -1,7 +1,5 @@
 """The learned metric: gradients from the Gram, and the directions that they show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,12 +7,10 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
+from distrff import Cauchy, Gaussian, Laplacian, Matern, NystroemFeatures, RandomBinningFeatures
 from distrff.errors import InputError
-from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fitted import Trait, project
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 R, D_COLUMNS = 17, 20

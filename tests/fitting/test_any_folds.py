@@ -1,7 +1,5 @@
 """Folds that are no partition: each choice and error is that of explicit rows to fit and rows to judge."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass

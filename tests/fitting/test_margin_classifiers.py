@@ -78,8 +78,7 @@ def test_equals_scikit_learn_on_its_features(problem, name, solver, reference):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("squared_hinge", {}), ("probit", {"sigma": 0.7}), ("laplace", {"sigma": 0.7})],
+    ("name", "options"), [("squared_hinge", {}), ("probit", {"sigma": 0.7}), ("laplace", {"sigma": 0.7})]
 )
 def test_smooth_losses_equal_a_general_solver(problem, name, options):
     y, s = classes_of(problem.y), problem.s

@@ -1,7 +1,5 @@
 """The sweeps of margin models against sums and sorts of all rows at once, however rows are cut."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Very large and very small numbers are used or named; True and False are no numbers."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 

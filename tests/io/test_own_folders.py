@@ -1,7 +1,5 @@
 """Folders that killed processes left behind are removed; those in use, and those of others, are kept."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Tiles cut from spans, and work done ahead: in order, little of it in memory, errors in their place."""
 
-from __future__ import annotations
-
 import threading
 import weakref
 from dataclasses import dataclass

@@ -183,11 +183,7 @@ def test_kernels_equal_those_of_scikit_learn(width, seed):
     for kernel in (Polynomial(3, bias=0.5), Polynomial(1, bias=0)):
         theirs = polynomial_kernel(X, Y, degree=kernel.degree, gamma=1.0, coef0=kernel.bias)
         np.testing.assert_allclose(kernel(X, Y), theirs, rtol=1e-12, atol=1e-12)
-    for nu in (
-        1e6,
-        1e12,
-        1e300,
-    ):  # k = E exp(−r²/2t), t of variance 1/ν
+    for nu in (1e6, 1e12, 1e300):  # k = E exp(−r²/2t), t of variance 1/ν
         np.testing.assert_allclose(Matern(nu=nu)(X, Y), Gaussian()(X, Y), rtol=0, atol=1 / nu + 1e-14)
     assert Cauchy((3.0, 2.0))([[0.0, 0.0]], [[3.0, 4.0]])[0, 0] == pytest.approx(1 / 2 / 5, rel=1e-15)
     assert (2.0 * (Gaussian() + 3.0 * Cauchy()) * (0.5 * Cauchy())).at_zero == 4.0

@@ -1,7 +1,5 @@
 """Models that left out a fold: their held-out errors are those that chose the penalty."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

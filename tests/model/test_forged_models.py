@@ -4,8 +4,6 @@ Each value of the metadata of a small model of each kind is replaced by absurd o
 of other shapes and types; the group is then sealed again. Some of these are drawn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

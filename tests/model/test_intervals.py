@@ -1,7 +1,5 @@
 """Intervals and prediction sets: exact ranks, coverage of new rows, and the same from everywhere."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -11,10 +11,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import distrff as drf
+from distrff import FourierFeatures, Gaussian
 from distrff.errors import InputError, ModelFileError
-from distrff.features.fourier import FourierFeatures
 from distrff.io.storage import read_group, write_group
-from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.coding import Scaling
 from tests.support.models import frozen_model
 

@@ -1,7 +1,5 @@
 """Rasters: the same values as `predict`, in a Zarr group that xarray opens."""
 
-from __future__ import annotations
-
 import shutil
 
 import dask

@@ -1,7 +1,5 @@
 """Sketches of quantiles: within a bucket of brute force, and the same by parts, for any number but NaN."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Rows in every storage: models judge them alike to the last bit, and write the same of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path

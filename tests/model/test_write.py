@@ -1,7 +1,5 @@
 """The writing sweep and `write_predictions`: every row's result in its place, whatever holds the rows."""
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from pathlib import Path

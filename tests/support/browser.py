@@ -1,7 +1,5 @@
 """Looks at HTML in a headless Chromium: several frames in one start, each measured from outside."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

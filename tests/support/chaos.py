@@ -5,8 +5,6 @@ imported everything, so that a new one is there in a tenth of a second. Nothing 
 there are SIGKILL, SIGTERM, SIGSTOP, and a server that is slow or fails.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import multiprocessing

@@ -1,7 +1,5 @@
 """Programs as processes of their own, the command line among them."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Markdown files of the project: their fenced blocks, links, and commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

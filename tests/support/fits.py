@@ -1,7 +1,5 @@
 """Feature maps, fits and comparisons that the tests of several rooms share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

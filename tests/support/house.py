@@ -1,7 +1,5 @@
 """The numbers of the house, read from the source: rooms, arrows, circles, files, lines, and a fit's way."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import io

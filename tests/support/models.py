@@ -1,7 +1,5 @@
 """Frozen models of random coefficients, made without a fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reads pages of HTML: well-formed they must be, and what they say in words."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Plans of a size that tests give."""
 
-from __future__ import annotations
-
 from distrff.engine.tasks import Workers
 from distrff.fitting.cost import Plan, Size, first_that_fits, with_kept
 from distrff.fitting.fit import Solver, solver

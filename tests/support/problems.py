@@ -1,7 +1,5 @@
 """Rows that the tests of fits and estimators share, as fixtures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

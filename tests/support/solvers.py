@@ -1,7 +1,5 @@
 """What a sweep would sum for the solvers, from rows in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from distrff.solvers.losses import Loss

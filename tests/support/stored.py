@@ -1,7 +1,5 @@
 """Small stored groups of every kind, and what their JSON may be replaced by."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What the engine makes of a reduction, in this thread."""
 
-from __future__ import annotations
-
 from functools import reduce
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tests of distribution share: clusters of their own, rows, and sweeps of many small segments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """The benchmark book: its lines at a tiny scale, going on, failures, limits of time, tables and pictures."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

@@ -1,7 +1,5 @@
 """Fits in real processes that are killed at seeded moments; many more are in the chaos benchmark."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.chaos import arena, chaos_run, quiet_run

@@ -1,7 +1,5 @@
 """Fits that are stopped and go on from their checkpoint, and what a checkpoint refuses."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Connecting: what `--scheduler` may be and which software runs there; that nothing stays behind."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -189,7 +187,6 @@ def test_nothing_listens_or_a_worker(client, capfd):
         unused.bind(("127.0.0.1", 0))
         assert "check that it runs" in refusal(f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert "its address and port" in refusal("tcp://127.0.0.1:99999")
-    refusal("tcp://127.0.0.1:1")
     assert capfd.readouterr() == ("", "")
     assert "it is a worker" in refusal(next(iter(client.scheduler_info()["workers"])))
 
@@ -394,7 +391,7 @@ def test_workers_that_are_paused(local_cluster):
 
 
 def test_a_scheduler_that_is_gone(dask_processes, capfd):
-    with connect(str(dask_processes.scheduler())) as client:
+    with connect(str(dask_processes.scheduler()), timeout=2.0) as client:
         dask_processes.end()
         found = version_refusal(client, timeout=1)
     assert "the connection to the scheduler at tcp://" in found

@@ -1,7 +1,5 @@
 """Workers that die, clusters that are gone, fits that are interrupted: the same bits, or one clear error."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -4,8 +4,6 @@ Any byte of any file is altered, or any value of the JSON in it; half of the par
 is not sealed again changes no bit of the model.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ Groups of every kind are altered at random: any byte of any file, or any value o
 then sealed again, as by whoever means harm.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -29,10 +27,7 @@ from tests.support.stored import ABSURD, GONE, NAMES, SUMS, fitted, paths_of, re
 KINDS = [*NAMES, *SUMS]
 N_PLAIN, N_SLOW = 2, 280  # of each kind: some 100 and 10,000
 MOST_BYTES, MOST_SECONDS = 2**26, 20
-LOADERS = {
-    "gram": drf.GramStatistics.load,
-    "toeplitz": drf.ToeplitzStatistics.load,
-}
+LOADERS = {"gram": drf.GramStatistics.load, "toeplitz": drf.ToeplitzStatistics.load}
 VALUES = [
     *ABSURD,
     "<U99999999",

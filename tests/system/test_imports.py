@@ -1,7 +1,5 @@
 """What importing costs, and the public names."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

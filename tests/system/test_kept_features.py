@@ -1,7 +1,5 @@
 """Features that stay on the workers between light passes: the same bits, read once, and gone afterwards."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

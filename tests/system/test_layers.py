@@ -1,7 +1,5 @@
 """The house rules: who may import whom, read from the source of the installed package."""
 
-from __future__ import annotations
-
 import re
 import sys
 from importlib.metadata import PackageNotFoundError, requires

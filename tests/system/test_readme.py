@@ -1,7 +1,5 @@
 """README: its commands and its Python run as they stand, its links are there, its table is generated."""
 
-from __future__ import annotations
-
 import re
 
 import dask

@@ -1,7 +1,5 @@
 """The same rows and seed give the same bits, whoever computes and however the rows are stored."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """All workers gone at once, or the cluster restarted, in the middle of a fit: it ends with the same bits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Cards in notebooks, of plans, datasets, kernels and models: whole, true, and safe from hostile names."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from xml.etree import ElementTree

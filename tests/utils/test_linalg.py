@@ -1,7 +1,5 @@
 """BLAS and LAPACK routines without the interpreter's lock: the same bits as by SciPy's wrappers."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

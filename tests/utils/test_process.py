@@ -1,7 +1,5 @@
 """Signals that raise: anywhere in the main thread, also where Python drops what is raised."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

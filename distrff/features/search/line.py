@@ -32,6 +32,7 @@ class Line:
         # The best place is no larger than its neighbours, so the minimum is at most half a place away.
         if not 0 < below + above < math.inf or min(sides) < 0:
             return float(self.best)
+        # The parabola through (−1, below), (0, 0) and (1, above).
         return self.best + 0.5 * (below - above) / (below + above)
 
 
@@ -57,6 +58,8 @@ def descend(
 
     best = min(start, key=at)
     for step in steps:
+        # By the same step as long as it gains: a start far from the valley takes few more errors than a near
+        # one.
         while abs(best + step) <= farthest and at(best + step) < (1.0 - least_gain) * at(best):
             best += step
     return Line(best, errors)
@@ -80,6 +83,7 @@ def halving(
     field = list(candidates)
     for left in reversed(range(n_stages)):
         errors = dict(zip(field, judge(field, n_stages - 1 - left), strict=True))
+        # Python's sort is stable: of equal candidates the one named first stays first, on every machine.
         field = sorted((one for one in field if errors[one] < math.inf), key=errors.__getitem__)
         if field and left:
             kept = list(dict.fromkeys(keep(field)))

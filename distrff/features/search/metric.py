@@ -46,6 +46,7 @@ def gradient_outer(W: np.ndarray, coef: np.ndarray, A: np.ndarray, weight: float
 
 def _between_frequencies(coef: np.ndarray, A: np.ndarray) -> np.ndarray:
     V = np.empty_like(coef, dtype=np.float64)
+    # d/dx of w_c·cos ωx + w_s·sin ωx is (w_s·cos ωx − w_c·sin ωx)·ω.
     V[0::2], V[1::2] = coef[1::2], -coef[0::2]
     C = A * (V @ V.T)
     C = C[0::2] + C[1::2]
@@ -72,6 +73,7 @@ def metric_of(W: np.ndarray, coef: np.ndarray, A: np.ndarray) -> np.ndarray | No
         of_C, B = eigh(C)
         Q, S, _ = svd(W @ (B * np.sqrt(np.maximum(of_C, 0.0))), full_matrices=False)
         eigenvalues = np.square(S)
+    # Stable, so that directions of equal weight come in one order everywhere.
     order = np.argsort(-eigenvalues, kind="stable")
     order = order[eigenvalues[order] > _NEGLIGIBLE * max(eigenvalues.max(), 0.0)]
     if not len(order) or not np.isfinite(eigenvalues).all():
@@ -79,6 +81,7 @@ def metric_of(W: np.ndarray, coef: np.ndarray, A: np.ndarray) -> np.ndarray | No
     kept, Q = eigenvalues[order], Q[:, order]
     # A direction has two signs: its largest entry is made positive, on every processor alike.
     Q = Q * np.sign(Q[np.abs(Q).argmax(axis=0), np.arange(len(order))])
+    # tr(PᵀP) = d, as of the identity: widths then mean the same before and after.
     return np.sqrt(kept * (d / kept.sum()))[:, None] * Q.T
 
 
@@ -139,6 +142,8 @@ def learned_metric(
             f"got {len(rows.Y)}; give more rows, or a matrix"
         )
     D, d = min(n_components, _MAX_FEATURES), rows.X.shape[1]
+    # A function, as it is called only where the first round finds nothing. A single column has no direction
+    # to find.
     by_likelihood = None if d == 1 else lambda: column_widths(rows, _LIKELIHOOD_ROWS)
     with one_blas_thread():  # the same metric whatever the client's threads
         learned = learn_metric(rows, kernel, D, by_likelihood)
@@ -198,6 +203,8 @@ def _width_for(
 ) -> tuple[float, HeldOutError]:
     """The width for `more` times the rows and features, and the error on the sample."""
     free = kernel.set_params(length_scale="auto", metric=None)
+    # A quarter of the rows and half of the features: the first of the two sizes from which the width is
+    # extrapolated, and cheap enough to look anywhere.
     few = MODELS[kind](rows.thinned(), free, max(2, size // 2))
     before, _ = best_width(few, median_distance(free, rows.X, rows.seed), ANYWHERE)
     last, error = best_width(MODELS[kind](rows, free, size), before)
@@ -221,6 +228,7 @@ def column_widths(rows: SearchSample, n_rows: int) -> np.ndarray | None:
     kernel = Matern("ard", nu=1.5)
     try:
         found, _ = relevant_length_scales(kernel, sample, budget=LikelihoodBudget.quick(n_rows))
+    # Constant targets or columns are no error here: the search goes on without these widths.
     except InputError:
         return None
     return np.asarray(found.get_params()["length_scale"])
@@ -257,6 +265,7 @@ def _learn_from(
     """The metric learned from coordinates A on: scales of the columns, (d,), or None."""
     free = _smooth(kernel)
     few = rows.in_coordinates(A).thinned()
+    # The first width is looked for on a small model, as the error may be flat around the median distance.
     first = FourierRidge(few, free, max(64, n_features // 4))
     width, _ = best_width(first, median_distance(free, few.X, rows.seed), ANYWHERE)
     flops, rounds, best, P = first.flops, list[dict[str, Any]](), None, None
@@ -273,6 +282,7 @@ def _learn_from(
         )
         if best is None or fall > 0:
             best, P = error, _as_matrix(A, rows.X.shape[1])
+        # Gradients are taken for x itself, so that each metric replaces the last instead of multiplying it.
         W = _pulled_back(model.frequencies(free.with_widths(width)), A)
         A = None if is_last else metric_of(W, solution.coef, solution.A)
         if A is None:
@@ -288,6 +298,7 @@ def _best_ridge(model: FourierRidge, first: float) -> tuple[float, FittedRidge]:
 
     def error(place: int) -> float:
         nonlocal least
+        # `fitted` is called past `judge`, which counts otherwise.
         model.flops += model.flops_of_one()
         fitted = model.fitted(model.kernel.with_widths(first * 2.0 ** (place / 2)))
         found = model.sample.judge(fitted.values).squared_error
@@ -296,6 +307,7 @@ def _best_ridge(model: FourierRidge, first: float) -> tuple[float, FittedRidge]:
             best[place], least = fitted, found
         return found
 
+    # With tr(PᵀP) = d distances keep their size, so the walk begins at the last round's width.
     place = descend(error, (0,), (1, -1)).best
     return first * 2.0 ** (place / 2), best[place]
 
@@ -315,6 +327,7 @@ def _pulled_back(W: np.ndarray, A: np.ndarray | None) -> np.ndarray:
     """The frequencies of coordinates A·x, or x / a, as frequencies of x."""
     if A is None:
         return W
+    # ωᵀ(Ax) = (Aᵀω)ᵀx.
     return W / A[:, None] if A.ndim == 1 else A.T @ W
 
 
@@ -334,6 +347,7 @@ def extrapolated(before: float, last: float, growth: float, ahead: float) -> flo
     Sizes are rows times features. It falls at most once more as far, and to a half: a fall that was seen once
     says little about more.
     """
+    # A power law in the size: equal factors of the size give equal factors of the number.
     steps = min(1.0, math.log(max(ahead, 1.0)) / math.log(growth)) if growth > 1 else 0.0
     fall = min(max(last / before, 0.5), 1.0) if 0 < before < math.inf else 1.0
     return float(last * fall**steps)

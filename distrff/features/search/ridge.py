@@ -118,6 +118,8 @@ class DenseRidge(SmallRidge):
         # A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties, which are sought in
         # decades, then in half decades, from the one that was best for the width before.
         path, B = path_ridge(rows.products()), rows.right_hand_sides()
+        # A given penalty is for a unit of weight, as the model has it; one that is sought is a share of Σ
+        # s‖z‖², which is Σs·k(0) as measured.
         unit = rows.weight if is_given else max(rows.size, 1e-300)
         near = _NEAR[2:3] if is_given else _NEAR
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
@@ -138,6 +140,7 @@ class DenseRidge(SmallRidge):
         best = descend(error, (0,), () if is_given else (2, -2, 1, -1)).best
         self._alpha *= 10.0 ** (best / 2)
         _, x, F = found[best]
+        # Zeros are the constant: a width whose every solution overflows is judged as no better than that.
         return FittedRidge(F if np.isfinite(F).all() else np.zeros_like(F), x, rows)
 
     def flops_of_one(self) -> float:
@@ -173,6 +176,7 @@ class _CentredRows:
         C *= in_float32
         mean = (in_float32[:, 0] @ C).astype(np.float64) / weight
         size = float(np.vdot(C, C))
+        # S^½(Z − z̄): the intercept is free in the model, and centring takes it out of the system.
         C -= in_float32 * mean.astype(np.float32)
         held_out -= mean.astype(np.float32)
         return cls(held_out, C, root * (Y - y_mean), mean, y_mean, weight, size)
@@ -186,6 +190,8 @@ class _CentredRows:
         return len(self.C) < self.C.shape[1]
 
     def products(self) -> np.ndarray:
+        # The products run at float32's rate; what is lost is below `_min_alpha`, the least penalty that is
+        # tried.
         return (self.C @ self.C.T if self.has_few else self.C.T @ self.C).astype(np.float64)
 
     def right_hand_sides(self) -> np.ndarray:
@@ -194,8 +200,11 @@ class _CentredRows:
     def values(self, X: np.ndarray) -> np.ndarray:
         """Values on the held-out rows for m solutions, (m, size, k) → (m, n_held_out, k)."""
         m, size, k = X.shape
+        # One product for all penalties and targets.
         flat = X.transpose(1, 0, 2).reshape(size, m * k)
         basis = self._across if self.has_few else self.held_out
+        # Solutions of too small a penalty may overflow; their errors are then infinite, and they are not
+        # chosen.
         with np.errstate(invalid="ignore", over="ignore"):
             F = (basis @ flat.astype(np.float32)).astype(np.float64)
         return F.reshape(-1, m, k).transpose(1, 0, 2) + self.y_mean
@@ -223,6 +232,7 @@ class FittedRidge:
     def A(self) -> np.ndarray:
         """The raw Gram ZᵀSZ of the training rows."""
         rows = self._rows
+        # Σ s·z·zᵀ = Σ s(z − z̄)(z − z̄)ᵀ + Σs·z̄·z̄ᵀ; gradients take the raw Gram.
         return (rows.C.T @ rows.C).astype(np.float64) + rows.weight * np.outer(rows.mean, rows.mean)
 
 
@@ -233,10 +243,12 @@ class FourierRidge(DenseRidge):
         super().__init__(sample, kernel, max(2, n_features // 2 * 2))
 
     def frequencies(self, kernel: Kernel) -> np.ndarray:
+        # The same draw for every width: errors then differ by the width, and not by chance.
         seed, d = child_seed(self.sample.seed, "length scale pilot"), self.sample.X.shape[1]
         return draw_frequencies(kernel, self.n_features // 2, d, sampling="iid", seed=seed)
 
     def features(self, kernel: Kernel) -> np.ndarray:
+        # Multiplied in float64: large phases of short widths would lose their digits in float32.
         phases = (self.sample.X @ self.frequencies(kernel)).astype(np.float32)
         Z = np.empty((len(phases), self.n_features), np.float32)
         paired_cos_sin(phases, Z, math.sqrt(2.0 / self.n_features))
@@ -299,9 +311,9 @@ class BinnedRidge(SmallRidge):
         self._alphas = _BINNED_ALPHAS if sample.penalty is None else np.array([sample.penalty])
 
     def values(self, kernel: Kernel) -> np.ndarray:
-        sample, held_out = self.sample, slice(self.sample.n_held_out, None)
-        Z, root = self._bins(kernel), np.sqrt(sample.s[held_out])[:, None]
-        F = self._by_alpha(Z, root * sample.Y[held_out], root)
+        sample, training = self.sample, slice(self.sample.n_held_out, None)
+        Z, root = self._bins(kernel), np.sqrt(sample.s[training])[:, None]
+        F = self._by_alpha(Z, root * sample.Y[training], root)
         return F[sample.squared_errors(F).argmin()]
 
     def _bins(self, kernel: Kernel) -> OneHotTile:
@@ -320,19 +332,23 @@ class BinnedRidge(SmallRidge):
         diagonal, off_diagonal, values = [], [], []
         for _ in range(min(_LANCZOS_STEPS, n_train)):
             coef = np.zeros((Z.n_features, k))
+            # K·v = Z(Zᵀv): n·P entries, where K itself would have n².
             train.add_transposed_product(coef.T, (root * v).T)
             F = Z.values(coef)
+            # The held-out values of each basis vector come from the same product; every alpha combines them.
             values.append(F[:n_held_out])
             w = root * F[n_held_out:] - beta * before
             diagonal.append(np.einsum("ij,ij->j", w, v))
             w -= diagonal[-1] * v
             beta = np.linalg.norm(w, axis=0)
             off_diagonal.append(beta)
+            # A residual of 0 ends the Krylov space: further vectors are zeros, and add nothing.
             v, before = w / np.where(beta > 0, beta, 1.0), v
         found = np.empty((len(self._alphas), n_held_out, k))
         alphas = np.square(root).sum() * self._alphas
         for j in range(k):
             eigenvalues, Q = eigh_tridiagonal([a[j] for a in diagonal], [b[j] for b in off_diagonal[:-1]])
+            # Vᵀb is ‖b‖ times the first unit vector; T = QΛQᵀ.
             shrunk = (size[j] * Q[0])[:, None] / (np.maximum(eigenvalues, 0)[:, None] + alphas)
             found[:, :, j] = (np.stack([F[:, j] for F in values], axis=1) @ (Q @ shrunk)).T
         return found
@@ -379,6 +395,8 @@ class EquispacedRidge(SmallRidge):
         if self._lattice is None:
             self._begin(kernel)
         assert self._lattice is not None
+        # Where the modes do not suffice for the first width itself, widths resolved as well as that one
+        # count.
         tol = max(_KERNEL_TOL, self._lattice.error(self._first) * (1 + 1e-9))
         lattice = self._lattice.resolving(kernel, tol)
         if lattice is None:
@@ -401,6 +419,7 @@ class EquispacedRidge(SmallRidge):
     def _begin(self, kernel: Kernel) -> None:
         """Make the lattice around the first width, and the sums of the training rows."""
         sample, held_out = self.sample, self.sample.n_held_out
+        # Held-out rows as well: transforms take no place outside of the box.
         low, high = sample.X.min(axis=0), sample.X.max(axis=0)
         box = Box(tuple(zip(low.tolist(), high.tolist(), strict=True)), (None,) * len(low))
         self._lattice, self._first = box.lattice_for_search(

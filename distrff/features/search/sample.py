@@ -59,12 +59,17 @@ class SearchSample:
     @classmethod
     def of(cls, sample: Sample, max_rows: int = SAMPLE_ROWS) -> Self:
         """At most `max_rows` rows of a map's sample."""
+        # Shuffled once: held-out rows, training rows and any thinner sample are then random parts of each
+        # other.
         rows = sample.shuffled_rows("candidate rows")[:max_rows]
         X, Y, s = _in_float64(sample.X[rows]), coded_targets(sample.y)[rows], sample.weights[rows]
         mean = np.average(Y, axis=0, weights=s)
         deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
+        # A constant target would be scaled up to its rounding noise.
         deviation = np.where(deviation > EQUAL_TO_ROUNDING * np.abs(mean), deviation, 1.0)
         return cls(
+            # Kernels of distances do not see the shift, and phases in float32 keep more digits near 0. It
+            # would make sparse rows dense.
             X=X if issparse(X) else X - np.average(X, axis=0, weights=s),
             Y=(Y - mean) / deviation,
             s=s / s.mean(),
@@ -84,6 +89,7 @@ class SearchSample:
     def arrays(self) -> dict[str, np.ndarray]:
         """The sample as arrays, to be sent to tasks; its X must be dense."""
         numbers = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+        # Tasks receive arrays alone, and NaN stands for None.
         return numbers | {"penalty": np.array(math.nan if self.penalty is None else self.penalty)}
 
     @classmethod
@@ -97,6 +103,7 @@ class SearchSample:
 
     def thinned(self, factor: int = THINNING) -> Self:
         """The same held-out rows, and one in `factor` of the training rows."""
+        # The held-out rows lead and stay the same, so that errors of both samples can be compared.
         some = slice(self.n_held_out + max(2, self.n_training // factor))
         return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
 
@@ -111,6 +118,7 @@ class SearchSample:
         Y, s = self.Y[: self.n_held_out], self.s[: self.n_held_out]
         if not np.isfinite(F).all():
             return HeldOutError.of_no_model(self.has_classes)
+        # Targets have deviation 1, so that none of several rules the mean.
         losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
         error = float(shares @ losses)
         if not self.has_classes:
@@ -125,6 +133,7 @@ class SearchSample:
         return np.where(np.isfinite(errors), errors, math.inf)
 
     def _classes(self, F: np.ndarray) -> np.ndarray:
+        # Classes are compared as ±1: outputs of deviation 1 would favour rare ones.
         F = F * self.deviation + self.mean
         return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
 
@@ -156,6 +165,7 @@ class HeldOutError:
     @property
     def spread(self) -> float:
         """Standard error of the criterion."""
+        # Var Σ p_i·l_i = Σ p_i²·Var l_i for independent rows of shares p.
         return float(np.linalg.norm(self.shares * (self.losses - self.criterion)))
 
     def spread_from(self, other: Self) -> float:
@@ -202,6 +212,7 @@ def median_distance(kernel: Kernel, X: Any, seed: int) -> float:
         differences = differences.power(2) if issparse(differences) else np.square(differences)
     sums = np.asarray(differences.sum(axis=1)).ravel()
     distances = np.sqrt(sums) if kernel.is_spherical else sums
+    # Many pairs of repeated rows would give a median of 0, and a kernel without a width.
     positive = distances[distances > 0]
     if not len(positive):
         raise InputError(

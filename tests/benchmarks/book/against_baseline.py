@@ -1,7 +1,5 @@
 """This code against the commit that it is measured from, in alternation, each fit in a process of its own."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from functools import partial

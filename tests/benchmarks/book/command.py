@@ -1,7 +1,5 @@
 """`python -m tests.benchmarks book`: what is run, for how long, and what is left when it ends."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

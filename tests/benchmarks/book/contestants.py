@@ -8,8 +8,6 @@ test targets. Every contestant scales the columns itself, and chooses what its l
 This file is run where only NumPy and the contestant's own library may be installed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -3,8 +3,6 @@
 Of large sets a random part is fitted, so that one run of the book has all neighbours on all sets.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 What cannot be installed is no error: its reason is what the book says in its place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -47,10 +45,7 @@ NEIGHBOURS = {
     "xgpr": Environment("xGPR", (("xgpr", "numpy", "scipy", "scikit-learn"),)),
     "falkon": Environment(
         "falkon",
-        (
-            ("torch", "numpy", "setuptools", "wheel", "ninja"),
-            ("--no-build-isolation", f"git+{_FALKON}"),
-        ),
+        (("torch", "numpy", "setuptools", "wheel", "ninja"), ("--no-build-isolation", f"git+{_FALKON}")),
         ("git", "ls-remote", "--exit-code", _FALKON, "HEAD"),
     ),
     "eigenpro": Environment(

@@ -1,14 +1,11 @@
 """Figures beside a known peer: accuracies of published or exact models, and whole fits by other libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels.stationary import Gaussian
+from distrff import Gaussian, NystroemFeatures
 from examples import digits, table1
 from tests.benchmarks import spine
 from tests.benchmarks.book.lines import Bound, Line, Result, Setting

@@ -1,14 +1,11 @@
 """How near a whole fit comes to what the rates of the machine allow, and where the rest goes."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from distrff import KernelRidge, open_dataset
 from distrff.cli.plan import cluster_rates, fit_limits
-from distrff.estimators.ridge import KernelRidge
-from distrff.io.open import open_dataset
 from tests.benchmarks import spine
 from tests.benchmarks.book.lines import Line, Result, Setting, spread
 from tests.benchmarks.measuring import workers, write_rows

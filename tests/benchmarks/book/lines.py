@@ -1,7 +1,5 @@
 """The lines of the book: what is measured, what is asked, and how long it takes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Programs that print JSON lines, with a limit on their time; what they started ends with them."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue
@@ -67,11 +65,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def results_of(
-    command: Sequence[str],
-    seconds: float,
-    python_path: str | None = None,
-    *,
-    starting_seconds: float = 0.0,
+    command: Sequence[str], seconds: float, python_path: str | None = None, *, starting_seconds: float = 0.0
 ) -> Iterator[dict[str, Any]]:
     """Yield each JSON object that a program prints, at once.
 
@@ -125,11 +119,7 @@ def _object_of(line: str) -> dict[str, Any] | None:
 
 
 def result_and_peak(
-    command: Sequence[str],
-    seconds: float,
-    python_path: str | None = None,
-    *,
-    starting_seconds: float = 0.0,
+    command: Sequence[str], seconds: float, python_path: str | None = None, *, starting_seconds: float = 0.0
 ) -> dict[str, Any]:
     """Return the last JSON object that a program prints, with the most memory that its processes had.
 

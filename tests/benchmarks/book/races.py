@@ -1,7 +1,5 @@
 """Twelve named sets: our default beside each CPU neighbour, by error and by seconds."""
 
-from __future__ import annotations
-
 import dataclasses
 import tempfile
 from collections.abc import Iterator, Sequence

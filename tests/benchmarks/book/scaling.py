@@ -1,7 +1,5 @@
 """Time against rows, features and workers, memory against rows, and the exponents that fit them."""
 
-from __future__ import annotations
-
 import gc
 import os
 import tempfile
@@ -11,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.estimators.ridge import KernelRidge
+from distrff import KernelRidge, open_dataset
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset
 from tests.benchmarks import spine
 from tests.benchmarks.book.lines import Bound, Line, Result, Setting, spread
 from tests.benchmarks.measuring import (

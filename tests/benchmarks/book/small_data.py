@@ -1,7 +1,5 @@
 """Rows that fit anywhere: one process without a cluster, against scikit-learn."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -78,11 +76,7 @@ def _ridge_by_cv(setting: Setting) -> Iterator[Result]:
     for n_components in map(setting.components, _SIZES):
         Z = _map(n_components).fit_transform(X)
         model = drf.KernelRidge(_map(n_components), "cv", alphas=_ALPHAS, scale="none", random_state=0)
-        timed = _pairs(
-            setting,
-            lambda model=model: model.fit(X, y),
-            lambda Z=Z: RidgeCV(_ALPHAS).fit(Z, y),
-        )
+        timed = _pairs(setting, lambda model=model: model.fit(X, y), lambda Z=Z: RidgeCV(_ALPHAS).fit(Z, y))
         yield {"case": f"D = {n_components}", **timed}
 
 

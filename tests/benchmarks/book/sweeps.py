@@ -1,7 +1,5 @@
 """Passes over the rows against the best that the machine could do: heavy, light, and with kept features."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
@@ -13,10 +11,9 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
+from distrff import KernelLikelihoodClassifier, open_dataset
 from distrff.cli.plan import arithmetic_rates
 from distrff.errors import PlanRefused
-from distrff.estimators.svm import KernelLikelihoodClassifier
-from distrff.io.open import open_dataset
 from tests.benchmarks import spine
 from tests.benchmarks.book import workloads
 from tests.benchmarks.book.environments import ROOT

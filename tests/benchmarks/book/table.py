@@ -6,8 +6,6 @@
 The second keeps the results in this checkout and writes README's table and `results.md` from them.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Only public names that both have are used. SIZES is JSON: `scale`, `data`, a fol
 `keep_features` where the models have it. One JSON line is printed: seconds of the fit, and the error.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

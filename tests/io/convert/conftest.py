@@ -1,7 +1,5 @@
 """Raw files, read in blocks of a few bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Raw files as Zarr groups: every format and option, bounded blocks, and nothing left by a failure."""
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import json

@@ -1,7 +1,5 @@
 """Delimited text in blocks of whole records: its names, types and values, and where it is wrong."""
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -1,20 +1,15 @@
 """How a text is read: delimiter, decimal sign and names that are guessed, given, or refused as ambiguous."""
 
-from __future__ import annotations
-
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 
+from distrff import FourierFeatures, Gaussian, KernelRidge, open_dataset
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.fourier import FourierFeatures
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.convert.dialect import WHITESPACE, Dialect, opening_of
 from distrff.io.convert.text import CsvSource
-from distrff.io.open import open_dataset
-from distrff.kernels.stationary import Gaussian
 
 
 def rows(form: str, n: int = 40) -> str:

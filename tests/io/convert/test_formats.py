@@ -1,7 +1,5 @@
 """Files of libsvm and of NumPy, and files of kinds that are not read: numbers, and what is wrong where."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

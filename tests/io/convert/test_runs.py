@@ -1,7 +1,5 @@
 """Groups written shard by shard, split and shuffled: every row once, whatever the blocks and the deaths."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import signal
@@ -16,15 +14,14 @@ from scipy.sparse import random_array
 from scipy.stats import chi2
 from sklearn.datasets import dump_svmlight_file
 
+from distrff import convert, open_dataset
 from distrff.errors import InputError
 from distrff.io import parts, storage
 from distrff.io.convert import convert as convert_module
 from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import runs
 from distrff.io.convert import text as texts
-from distrff.io.convert.convert import convert
 from distrff.io.convert.runs import DenseWriter, new_group, shuffle_keys
-from distrff.io.open import open_dataset
 from distrff.io.storage import Location
 from tests.support import commands
 
