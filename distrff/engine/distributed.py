@@ -269,7 +269,17 @@ class ClusterExecution(Workers):
         if lost.restarting:
             self.workers.await_replacement()
         self.workers.check_connection()
-        self.client.cancel([future for future in self._futures if future.status != "finished"], force=True)
+        unfinished = [future for future in self._futures if future.status != "finished"]
+        # A task that was on its way while `client.restart()` cleared the scheduler is wanted there, and has
+        # no future here: the client counts references anew after each restart.
+        strays = self.client.run_on_scheduler(_unfinished_keys, self.client.id)
+        self.client.cancel([*unfinished, *(Future(key, self.client) for key in strays)], force=True)
+
+
+def _unfinished_keys(client: str, dask_scheduler: Any) -> list[str]:
+    """The keys of our tasks that a client waits for."""
+    wanted = dask_scheduler.clients[client].wants_what if client in dask_scheduler.clients else ()
+    return [task.key for task in wanted if task.state != "memory" and str(task.key).startswith("distrff-")]
 
 
 # The partials of a pass on their way into the tree of merges.
