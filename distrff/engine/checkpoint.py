@@ -110,9 +110,11 @@ class PassSums:
         with _LOCK:
             unwritten = _UNWRITTEN.get(self)
             if unwritten is None:
+                # Passes that are over: a worker outlives many fits, and nobody tells it when one ends.
                 for other in [one for one, left in _UNWRITTEN.items() if not left.sums]:
                     del _UNWRITTEN[other]
                 unwritten = _UNWRITTEN[self] = _Unwritten(time.monotonic() + seconds_between(self.every))
+            # Weakly: on a worker Dask holds the partial until it is merged, in this process the tree does.
             unwritten.sums[node] = partial
             is_due = time.monotonic() >= unwritten.due
             if is_due:
@@ -138,20 +140,27 @@ class _Unwritten:
         started = time.monotonic()
         try:
             stored = set(of.folder.nodes())
-            for node in sorted(self.sums.keys(), reverse=True):
-                partial = self.sums.pop(node, None)
+            with _LOCK:  # other threads note sums meanwhile, and a dict that grows cannot be walked through
+                nodes = sorted(self.sums.keys(), reverse=True)
+            for node in nodes:
+                with _LOCK:
+                    partial = self.sums.pop(node, None)  # so that no other thread writes it as well
                 if partial is not None and not any(_covers(larger, node) for larger in stored):
                     try:
                         of.folder.write(node, partial)
                     except BaseException:
-                        self.sums[node] = partial
+                        with _LOCK:
+                            self.sums[node] = partial
                         raise
                     stored.add(node)
         except (OSError, DistrffError) as error:
             _warn_of_failure(error)
+            # Not at once: each sum of a pass would wait for a store that is down.
             self.due = time.monotonic() + _RETRY_SECONDS
             return
         self.due = time.monotonic() + seconds_between(of.every, time.monotonic() - started)
+        # Only now, so that a death in between leaves one of both. A task that was to read a smaller one,
+        # again after its worker's death, fails with DamagedPart, and the pass begins anew from what is there.
         covered = [node for node in stored if any(_covers(one, node) for one in stored - {node})]
         try:
             of.folder.remove(covered)
@@ -166,6 +175,7 @@ _LOCK = threading.Lock()
 def write_finished() -> None:
     """Write all sums that are alive in this process and not stored, as it may end soon."""
     with _LOCK:
+        # Written without the lock, which would stop each segment that ends meanwhile.
         unwritten = list(_UNWRITTEN.items())
     for of, sums in unwritten:
         sums.write(of)
@@ -221,6 +231,7 @@ class Replay:
     def found(self, key: str) -> tuple[Sweeps, list[Any]] | None:
         """Sweeps and values of the next step, if it is stored."""
         self._n_steps += 1
+        # The file is read in the order of writing, so its position is that of the next step, or the end.
         if self._n_steps > len(self._sizes) or not (size := self._sizes[self._n_steps - 1]):
             return None
         step: tuple[Sweeps, list[Any]] = pickle.loads(self._file.read(size))
@@ -305,11 +316,13 @@ class Checkpoint:
 
     def rewind(self) -> None:
         """Begin again with the first step, as the cluster was lost."""
+        # Steps are found in the store alone, so those that wait are written first.
         self.write()
         self._begin()
 
     def next_key(self, *what: Any) -> str:
         """Key of the next action, which depends on it and on all before."""
+        # The digest is never begun anew: a key stands for all steps before as well.
         for value in what:
             update_digest(self._digest, value)
         return self._digest.hexdigest()[:32]
@@ -377,6 +390,7 @@ class Checkpoint:
         try:
             self.store.append(self._waiting, self._progress | {"written": time.time()})
             self._waiting = []
+            # After their values: a death between the two leaves sums that nobody needs, not a gap.
             for key in self._finished.intersection(self.store.passes() if self._finished else ()):
                 self.store.remove(key)
             self._finished = set()

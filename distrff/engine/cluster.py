@@ -106,6 +106,8 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
     `memory_limit` is a size such as "4GB" or "4GiB", "auto", "0" or None.
     """
     if memory_limit is None or memory_limit == "auto":
+        # Dask's own "auto" is the share of a worker's threads in all cores: two workers on 16 of them would
+        # have an eighth of the memory.
         return int(MEMORY_LIMIT) // n_workers
     try:
         size = int(parse_bytes(memory_limit))
@@ -192,6 +194,7 @@ def _start_cluster(**options: Any) -> LocalCluster:
         except Exception as error:
             started.set_exception(error)
 
+    # A daemon: after a minute nobody waits for it, and it must not hold the process.
     threading.Thread(target=start, daemon=True).start()
     try:
         return started.result(_START_SECONDS)
@@ -346,6 +349,7 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
     try:
         client.wait_for_workers(1, timeout=timeout)
         packages = ["distrff", *_NUMERIC]
+        # `get_versions` by itself has no limit of time, and one worker that hangs would hold all.
         found = client.sync(client.get_versions, packages=packages, callback_timeout=patience)
     except TimeoutError as error:
         states = {worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}

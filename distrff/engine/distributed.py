@@ -59,14 +59,8 @@ class ClusterExecution(Workers):
 
     Each thread has one segment under way, and if partials are small a second one ready, so that no thread
     waits for the client. Each segment is bound to a worker with a free thread, unless it is cached and tasks
-    follow it. The scheduler by itself would queue some behind the segment of another worker, and all that
-    take a sent array on the worker that has it. Real passes on two workers hardly differ (Gram of D = 2048
-    over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps of D = 256 over a million rows: 4.46 and 4.48
-    s). But with tasks that sleep, on two and eight workers, free passes over segments of 0.3 s took 1.08 and
-    1.2 times as long as bound ones, and passes of 0.2 s that send a megabyte 1.25 and 2.1 times; free light
-    sweeps of 400,000 rows of a lazy dask array took 9.5 instead of 5.1 s on two workers, since its blocks are
-    spread over all workers. Partials are merged as soon as their neighbours have arrived, so that only one
-    per thread and the few that wait in the tree of merges are alive.
+    follow it. Partials are merged as soon as their neighbours have arrived, so that only one per thread and
+    the few that wait in the tree of merges are alive.
 
     The scheduler computes the values of a dead worker again. If no worker survived, or the cluster was
     restarted, what waits for values raises Lost.
@@ -86,6 +80,8 @@ class ClusterExecution(Workers):
         self._fit = uuid.uuid4().hex
         self._futures = _FUTURES.setdefault(client, WeakSet())
         known = list(self.workers.known().values())
+        # Now, without the minute that a pass waits for new workers: a plan goes by the workers that there
+        # are.
         if not known:
             raise ClusterError(
                 "the cluster has no workers; add some (cluster.scale(2), or `dask worker ADDRESS`) "
@@ -94,6 +90,7 @@ class ClusterExecution(Workers):
         super().__init__(
             n_workers=len(known),
             threads_per_worker=max(worker["nthreads"] for worker in known),
+            # Of the smallest worker, as any segment may go to any of them.
             memory_limit=min((w["memory_limit"] for w in known if w["memory_limit"]), default=0),
             is_nested=in_dask_task(),
         )
@@ -125,6 +122,8 @@ class ClusterExecution(Workers):
     def _on_all_workers(self, seconds: float, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         # A cluster that is gone, or a worker that hangs, fails what still needs it.
         with suppress(Exception):
+            # Tasks would wait behind the segments that run; `run` calls the function in the worker's event
+            # loop.
             found = self.client.run(function, *args, on_error="ignore", callback_timeout=seconds)
             return dict(found)
         return {}
@@ -132,6 +131,7 @@ class ClusterExecution(Workers):
     def reduce(self, pass_: Pass) -> Future | Partial:
         """Sum all segments: the merged partial as a future, or itself if partials are small."""
         size = pass_.reduction.size_bytes(pass_.segments[0].stop - pass_.segments[0].start)
+        # `fitting.cost.ready_bytes` counts the partials of ready segments by the same limit.
         per_thread = 1 if size > LARGE_PARTIAL else 2
         threads = self.workers.running_threads()  # first, so that earlier losses do not count for this pass
         pending = Pending(self.workers, self._futures)
@@ -151,6 +151,13 @@ class ClusterExecution(Workers):
                 index = shares.take(worker, now)
                 if index is None:
                     continue
+                # Bound to this worker: the scheduler by itself would queue some segments behind another
+                # worker's, and all that take a sent array on the worker that has it. Real passes on two
+                # workers hardly differ (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free). But
+                # with tasks that sleep, on two and eight workers, free passes over segments of .3 s took 1.08
+                # and 1.2 times as long, and passes of .2 s that send a megabyte 1.25 and 2.1 times; free
+                # light sweeps of 400,000 rows of a lazy dask array took 9.5 instead of 5.1 s on two workers,
+                # since its blocks are spread over all workers.
                 rows, where = self._rows_for(worker, index, pass_, now)
                 args = (pass_.reduction, rows, pass_.sent, self._fit, "", partials.sums_of_tasks, index)
                 task = delayed_task(reduce_rows, args, pass_.group)
@@ -201,6 +208,7 @@ class ClusterExecution(Workers):
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
         """Begin a task that only this worker may run; for measurements."""
         self.workers.check_connection()
+        # No task of a fit is bound as strictly: it would wait for ever for a worker that is gone.
         return self.client.submit(function, *args, key=new_key(function), pure=False, workers=[worker])
 
     def submit_all(
@@ -216,6 +224,9 @@ class ClusterExecution(Workers):
 
     def _compute(self, task: Any, where: list[str] | None) -> Future:
         with large_graphs():
+            # Loosely bound. Even such a task is stranded if its worker dies while no other is there: the
+            # scheduler then asks only the workers that it names (distributed 2026.8). `Liveness` finds that
+            # out.
             future = self.client.compute(task, workers=where, allow_other_workers=where is not None)
         return self._known(future)
 
@@ -258,7 +269,17 @@ class ClusterExecution(Workers):
         if lost.restarting:
             self.workers.await_replacement()
         self.workers.check_connection()
-        self.client.cancel([future for future in self._futures if future.status != "finished"], force=True)
+        unfinished = [future for future in self._futures if future.status != "finished"]
+        # A task that was on its way while `client.restart()` cleared the scheduler is wanted there, and has
+        # no future here: the client counts references anew after each restart.
+        strays = self.client.run_on_scheduler(_unfinished_keys, self.client.id)
+        self.client.cancel([*unfinished, *(Future(key, self.client) for key in strays)], force=True)
+
+
+def _unfinished_keys(client: str, dask_scheduler: Any) -> list[str]:
+    """The keys of our tasks that a client waits for."""
+    wanted = dask_scheduler.clients[client].wants_what if client in dask_scheduler.clients else ()
+    return [task.key for task in wanted if task.state != "memory" and str(task.key).startswith("distrff-")]
 
 
 # The partials of a pass on their way into the tree of merges.
@@ -286,6 +307,7 @@ class _Partials:
             return pass_.begin(merge, stored_sums(sums))
         found = () if sums is None else sums.found
         read = {node: submit(read_sum, sums, node, group="checkpoint") for node in found}
+        # All of them first, as the rows of those that cannot be read are among the segments that are left.
         for future in self._pending.completed(but=DamagedPart):
             if future.status == "error":
                 logger.warning("%s; its rows are summed again", future.exception())
@@ -338,6 +360,7 @@ class Pending:
             return self.watch(self.client.compute(task, workers=where, allow_other_workers=bool(where)))
 
     def submit(self, function: Callable[..., Any], *args: Any, group: str) -> Future:
+        # Before the segments that wait on the worker: a merge frees a partial, a segment makes one more.
         task = self.client.submit(function, *args, key=new_key(group), pure=False, priority=1)
         return self.watch(task)
 
@@ -351,6 +374,8 @@ class Pending:
     def completed(self, but: type[Exception] | tuple[()] = ()) -> Iterator[Future]:
         """Yield the futures as they finish, until none is left; raise the first failure, `but` not these."""
         while self._under_way:
+            # Also while futures keep landing: one that is lost calls back at once, and the queue is never
+            # empty then.
             self._liveness.look_when_due()
             try:
                 future = self._landed.get(timeout=self._liveness.seconds)
@@ -476,6 +501,7 @@ class WorkerList:
         self._say_if_nobody_works(info["workers"])
         present = set(info["workers"])
         if present and self._known.isdisjoint(present):
+            # Counted once new workers are there, as nothing can be computed again before.
             self.n_losses += bool(self._known)
         self._known = present or self._known
         return info["workers"]
@@ -643,6 +669,7 @@ class SegmentShares:
         if self._cached.get(worker):
             return self._cached[worker].pop(0)
         if not any(self._left.values()):
+            # Those of a worker that is there are left to it: sending a segment takes longer than summing it.
             gone = [other for other in self._cached if other not in set(present)]
             return next((self._cached[other].pop(0) for other in gone if self._cached[other]), None)
         if not self._left.get(worker):

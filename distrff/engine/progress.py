@@ -111,7 +111,10 @@ class FitLine:
         self._spoke = now
         text = self._of_pass(now) if self._n_rows else self._text
         if not _is_notebook(self._stream):
+            # A line that wraps could not be drawn over: "\r" goes back to the start of its last part only.
+            # The column that stays free is for terminals that wrap as soon as the last one is filled.
             text = text[: shutil.get_terminal_size().columns - 1]
+        # Blanks over the rest of a longer text.
         self._write("\r" + text.ljust(self._n_drawn))
         self._n_drawn = len(text)
 
@@ -416,5 +419,6 @@ class Observer:
         self._n_notified += 1
         for callback in self._callbacks:
             answer = callback(progress)
+            # No other true value counts, as a callback may return whatever its last call does.
             if isinstance(answer, bool | np.bool_) and answer:
                 self._wants_stop = True

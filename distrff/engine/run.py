@@ -114,8 +114,8 @@ class Handle:
     def value(self) -> Any:
         """The value in this process, or a future."""
         if self.begin is not None:
-            begin, self.begin = self.begin, None
-            self.made = begin()
+            self.made = self.begin()
+            self.begin = None  # and with it the arguments, which would live as long as the value
         return self.made
 
 
@@ -197,12 +197,17 @@ class Run:
         else:
             assert cuts is not None
             n_rows = min(cuts.segment_rows, dataset.n_rows)
+            # With the bytes of this pass's partial, which the check before the fit does not count.
             check_reading(self.execution, dataset, reduction.size_bytes(n_rows))
             segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
+        # A callback hears of a pass when the next one is asked for: then its seconds are known.
         self.observer.passes(self.sweeps)
         place = len(self.sweeps)
+        # Its place is that of the call, although it may be made later, or never.
         self.sweeps.append((label, 0.0))
         bounds = [(rows.start, rows.stop) for rows in segments]
+        # Light: the arrays that are left out follow from the seed, or from values that are in the digest
+        # already.
         key = self._next_key("sweep", label, reduction.light(), bounds, arrays)
         handle = Handle(None, pass_key=key)
 
@@ -365,10 +370,13 @@ class Run:
         found = memory.found(key)
         if found is None:
             values = self._gathered(handles)
+            # Also whether frequencies are sent, as a run that skips this pass does not meet the mismatch
+            # itself.
             is_kept = memory.keep(key, self.sweeps[first:], [self.sends_derived, *values])
             self._n_values += 1
         else:
             sweeps, (self.sends_derived, *values) = found
+            # In place of the entries of 0 s that `reduce` made for passes that are not needed.
             self.sweeps[first : first + len(sweeps)] = sweeps
             is_kept = True
         self._n_kept_sweeps = len(self.sweeps)
@@ -419,6 +427,8 @@ class Run:
 
         It must take the same steps each time, from what it was given and what it gets from this run.
         """
+        # Inside another `surviving` the outer one takes all steps again. A fitted model cannot: its rows may
+        # be gone.
         if self._survives or self._is_settled or isinstance(self.execution, LocalExecution):
             return solve()
         self._survives = True
@@ -432,8 +442,12 @@ class Run:
                 try:
                     return solve()
                 except Lost as lost:
+                    # A cluster of preempted machines may be lost any number of times, if the fit gets on in
+                    # between.
                     n_losses = n_losses + 1 if self._n_values == n_values else 1
                     n_values = self._n_values
+                    # Once may be a task that was sent while its input was being lost. Twice are persisted
+                    # blocks, which dask cannot make anew.
                     if lost.lacks_input and lacked_input:
                         raise ClusterError(
                             "the cluster lost the persisted blocks of a dask array, since it was restarted "
@@ -461,6 +475,7 @@ class Run:
         del self.sweeps[n_sweeps:]
         self._n_kept_sweeps = n_sweeps
         self._phases[n_phases:] = [("lost with the cluster", seconds)]
+        # These are handles on values of the lost cluster, as are those in the caches.
         self._sent.clear()
         self.forget_caches()
         self._caches.clear()

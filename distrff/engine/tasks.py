@@ -71,10 +71,12 @@ class WorkRecord:
 
     def merge(self, other: WorkRecord) -> WorkRecord:
         """The record of both; of a process in both the later state, which has the higher peak."""
+        # Both numbers only grow while a fit runs in a process, so the largest is the latest, in whatever
+        # order merges come.
         processes = self.processes | other.processes
         for name in self.processes.keys() & other.processes.keys():
             both = self.processes[name], other.processes[name]
-            processes[name] = max(both[::-1], key=lambda record: (record.peak_bytes, record.n_derivations))
+            processes[name] = max(both, key=lambda record: (record.peak_bytes, record.n_derivations))
         return WorkRecord(self.n_rows + other.n_rows, self.seconds + other.seconds, processes)
 
     @property
@@ -95,6 +97,7 @@ def begin_task(fit: str, needed: Any = None) -> None:
     """
     if not _THIS.idle_bytes:
         prepare_process()  # so that the idle process has loaded all that it will use
+        # Once for all fits of the process: what an earlier fit has left allocated is no part of an idle one.
         _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()
     if fit != _THIS.fit:
         _THIS.fit = fit
@@ -103,6 +106,7 @@ def begin_task(fit: str, needed: Any = None) -> None:
 
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
     """The record of a task that this process has just run."""
+    # After a reset the peak may be below idle, as memory was given back since.
     peak = max(_THIS.idle_bytes, peak_resident_bytes())
     record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
@@ -131,7 +135,9 @@ def peak_resident_bytes() -> int:
     peak = _status_bytes("VmHWM:")
     if peak is not None:
         return peak
+    # This one cannot be reset, so the second fit of a process reports the peak of both.
     maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Bytes on macOS, KiB elsewhere.
     return maximum if sys.platform == "darwin" else maximum * 1024
 
 
@@ -143,6 +149,8 @@ def resident_bytes() -> int:
 def _reset_peak() -> None:
     """Set the peak to the present resident set, if the system allows it."""
     with suppress(OSError):
+        # 5 resets VmHWM alone (Linux 4.0, proc(5)). A sandbox may refuse it: then the peak is that of the
+        # process's life.
         _CLEAR_REFS.write_text("5")
 
 
@@ -173,6 +181,7 @@ def reduce_rows(
     begin_task(fit)
     started, arrays = time.perf_counter(), joined(sent)
     with working_for(of_pass):
+        # Each try has a `zero` of its own, since the one that failed may hold some of the rows.
         value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
     partial = Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
     if sums is not None:
@@ -185,6 +194,8 @@ def with_retries(work: Callable[[], R], rows: Rows) -> R:
     for wait in _RETRY_SECONDS:
         try:
             return work()
+        # Lost connections and server errors of any store arrive as OSError. Wrong values are InputError,
+        # which another try would meet again.
         except OSError as error:
             logger.warning(
                 "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
@@ -209,6 +220,7 @@ def merge_partials(
     started = time.perf_counter()
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
+        # The order is that of the rows, whichever of the two came last.
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
         value, record = reduction.merge(first, second), record.merge(neighbour.record)
     if is_task:
@@ -313,6 +325,7 @@ class SegmentCache:
         A worker takes no more than its part of all segments, so that later passes end together.
         """
         here = Counter(place.level for place in self._places.values() if place.worker == worker)
+        # Counted over all levels, as a segment is summed where it is kept, in whatever form.
         if here.total() >= _part(worker, threads, n_segments):
             return None
         return next((i for i, level in enumerate(self.levels) if here[i] < level.max_segments), None)
@@ -323,6 +336,7 @@ class SegmentCache:
 
     def forget_gone(self, threads: Mapping[str, int]) -> None:
         """Forget what was on workers that take no tasks."""
+        # To drop the handles is all: the scheduler forgets the tasks then, and makes nothing anew for nobody.
         for segment in [i for i, place in self._places.items() if place.worker not in threads]:
             del self._places[segment]
 
@@ -409,6 +423,7 @@ class Pass:
         """Write the sums that are finished when the pass fails or is interrupted."""
         try:
             yield
+        # The fit goes on by itself, and the workers that would write are gone: asking them takes seconds.
         except Lost:
             raise
         except BaseException as error:
@@ -481,12 +496,14 @@ class LocalExecution(Workers):
     """
 
     def __init__(self, scheduler: str | None) -> None:
+        # As many as dask's own threads would be; its CPU_COUNT heeds cgroups and affinity.
         n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
         super().__init__(
             n_workers=1,
             threads_per_worker=n_threads,
             memory_limit=int(MEMORY_LIMIT),
             in_client=True,
+            # A child process is most often joblib's, of a search that has one for each core.
             is_nested=in_dask_task() or parent_process() is not None,
             hold_values=scheduler in _IN_THREADS,
         )
@@ -499,6 +516,8 @@ class LocalExecution(Workers):
         left = pass_.begin(partial(merge_partials, pass_.reduction, sums), stored_sums(sums))
         with pass_.written_on_failure(self.write_finished):
             try:
+                # In rounds, so that no more segments than threads are alive with their rows and partials, as
+                # plans count them.
                 for start in range(0, len(left), self.n_threads):
                     batch = left[start : start + self.n_threads]
                     rows = self._rows_of(pass_, batch, of_pass)
@@ -559,6 +578,8 @@ class LocalExecution(Workers):
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with libraries().limit(limits=1, user_api="blas"):
+            # Else without a graph: to build and run one of a single task took milliseconds, a fifth of a fit
+            # to a thousand rows.
             if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
                 tasks = [delayed_task(function, args, group) for args in calls]
                 return list(dask.compute(*tasks, scheduler=self._scheduler))
@@ -568,6 +589,8 @@ class LocalExecution(Workers):
             return _in_threads(function, calls, n_threads)
 
     def gather(self, handles: list[Any]) -> list[Any]:
+        # As a cluster would bring them: a vector with gaps takes another path through BLAS, with other last
+        # bits.
         return [compact(handle) for handle in handles]
 
 

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 from distrff.errors import FitStopped
 from distrff.solvers.losses import Loss
 from distrff.utils.arrays import Sums
+from distrff.utils.process import one_blas_thread
 
 # How a solution ended, and several solvers at once.
 
@@ -555,11 +556,12 @@ class DualBundle:
         if len(bounds) == 1 or not alone > 0:
             return alone
         candidates = [_moderate(kept, alone / np.finfo(float).eps ** 2) for kept in self._kept]
-        # Divided by the best bound below, since the tolerance of SLSQP is absolute.
         slopes = np.array([candidate.slope for candidate in candidates])
         vectors = np.stack([candidate.vector for candidate in candidates])
-        theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
-        together = DualCandidate(float(theta @ slopes), theta @ vectors)
+        with one_blas_thread():  # the same bound whatever the client's threads
+            # Divided by the best bound, since the tolerance of SLSQP is absolute.
+            theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
+            together = DualCandidate(float(theta @ slopes), theta @ vectors)
         # Any θ gives a bound, however early SLSQP ended.
         return max(alone, together.bound)
 

@@ -73,7 +73,7 @@ class Surroundings:
 
 
 def environment_of(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
-    """The variables that the container sets, those of missing optional secrets left out."""
+    """The variables that the container sets, optional secrets and keys that are missing left out."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", []):
         found |= _secret(source["secretRef"], around)
@@ -84,10 +84,10 @@ def environment_of(container: Mapping[str, Any], around: Surroundings) -> dict[s
         elif "resourceFieldRef" in source:
             kind, resource = source["resourceFieldRef"]["resource"].split(".")
             found[variable["name"]] = str(container["resources"][kind][resource])
-        elif (content := _secret(source["secretKeyRef"], around)) or not source["secretKeyRef"].get(
-            "optional"
-        ):
-            found[variable["name"]] = content[source["secretKeyRef"]["key"]]
+        else:
+            reference, content = source["secretKeyRef"], _secret(source["secretKeyRef"], around)
+            if reference["key"] in content or not reference.get("optional"):
+                found[variable["name"]] = content[reference["key"]]
     return found
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
+from threadpoolctl import threadpool_limits
 
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
 from distrff.solvers.objective import (
@@ -170,3 +171,15 @@ def test_rows_held_out_are_judged_and_not_fitted(rows, rng):
     np.testing.assert_allclose(at.gradient, fitted.gradient)
     assert at.held_out[0] == pytest.approx(s[out].sum())
     assert 0.8 * at.held_out[1] == pytest.approx(judged.value - 0.5 * np.square(x[: D * K]).sum())
+
+
+def test_the_bound_of_several_candidates_has_the_bits_of_any_number_of_threads(rng):
+    W = rng.standard_normal((20, 10, 33))
+    slopes = np.square(W).sum(axis=-1) * rng.uniform(0.5, 1.5, (20, 10))
+
+    def bounds(n_threads):
+        with threadpool_limits(n_threads, user_api="blas"):
+            bundles = [(DualBundle(), zip(*problem, strict=True)) for problem in zip(slopes, W, strict=True)]
+            return [bundle.add(DualCandidate(*each)) for bundle, candidates in bundles for each in candidates]
+
+    assert bounds(1) == bounds(2) == bounds(4)

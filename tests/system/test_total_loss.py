@@ -117,7 +117,8 @@ QUICK = [("Gram", 40, "killed", 1, "small")]
 CASES = [
     *product(["Gram"], [40], LOSSES, (1, 2), ("small", "large")),
     *product(["conjugate gradients"], (15, 40, 70), LOSSES, [2], ["large"]),  # done before the hundredth
-    *product(list(FITS)[2:], (15, 40, 70, 100), LOSSES, [2], ["large"]),
+    *product(["hinge", "hinge, C by folds"], (15, 40, 70), LOSSES, [2], ["large"]),
+    *product(["logistic", "sgd"], (15, 40, 70, 100), LOSSES, [2], ["large"]),
 ]
 
 
