@@ -66,6 +66,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     lazy = {name: values for name, values in given.items() if dask.is_dask_collection(values)}
     # Without the optimization the columns of one frame keep its tasks under the same keys.
     parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if is_frame(v)}
+    # An array that was made of a frame may not know its chunks; `check_dask_array` says what to do.
     is_known = {name: hasattr(v, "numblocks") and not np.isnan(v.shape).any() for name, v in lazy.items()}
     arrays = {name: values for name, values in lazy.items() if is_known[name]}
     graphs = {name: run[0].dask for name, run in parts.items()} | {n: A.dask for n, A in arrays.items()}
@@ -118,6 +119,8 @@ def _warn_of_labels(given: Mapping[str, Any]) -> None:
     first, *others = indexed or [""]
     for name in others:
         a, b = indexed[first], indexed[name]
+        # Other labels, as after reset_index, tell nothing; the same ones in another order are nearly always a
+        # mistake.
         if len(a) == len(b) and not a.equals(b) and not len(a.symmetric_difference(b, sort=False)):
             warn(
                 f"{first} and {name} have the same index labels in other orders; rows are paired by "
@@ -164,6 +167,7 @@ def _share_tasks(parts: Sequence[Any]) -> bool:
             key = waiting.pop()
             if owner.setdefault(key, i) != i:
                 return True
+            # Tasks that need no others only read, and two partitions may read one file.
             waiting += [k for k in needs[key] if needs[k] and owner.get(k) != i]
     return False
 
@@ -174,6 +178,7 @@ def _bytes(part: Any) -> int:
 
 def _frame(parts: list[Any], like: Any) -> Any:
     """The frame `like`, with partitions that stay in memory."""
+    # By dask's own protocol, which keeps the divisions and the metadata of the frame.
     rebuild, args = like.__dask_postpersist__()
     return rebuild({part.key: part.dask[part.key] for part in parts}, *args)
 
@@ -211,11 +216,13 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
     # The very partitions that are read: another query of a frame, such as its length, can be optimized to
     # others (two columns of one frame had 6 and 2).
     parts = {name: _in_order(frame).to_delayed() for name, frame in frames.items()}
+    # All frames in one call: what they have in common is computed once.
     (found,) = dask.compute(
         {name: [_task(_counted, part, look) for part in run] for name, run in parts.items()}
     )
     partitions = {}
     for name, frame in frames.items():
+        # A filter leaves partitions empty, and a run of rows has one at least.
         filled = [(part, known) for part, known in zip(parts[name], found[name], strict=True) if known.n_rows]
         checked = [
             (_task(_as_counted, part, known.n_rows, known.digest), known.n_rows) for part, known in filled
@@ -227,6 +234,7 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
 
 
 def _task(function: Any, *args: Any) -> Any:
+    # By a name of its own, under which Dask's dashboard shows the task as one of distrff.
     return dask.delayed(function)(*args, dask_key_name=new_key(function))
 
 
@@ -239,6 +247,7 @@ def _in_order(frame: Any) -> Any:
 
 
 def _by_name(part: Any, columns: list[Any] | None) -> Any:
+    # Each partition has the order of its own source, and values go by position from here on.
     if columns is None or list(part.columns) == columns:
         return part
     lacking = [name for name in columns if name not in part.columns]
@@ -252,6 +261,8 @@ def _by_name(part: Any, columns: list[Any] | None) -> Any:
 
 def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
+    # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
+    # one for it.
     has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
     found = None if look is None else look(part)
     return Counted(len(part), dtypes_of(part), _digest(part), has_gaps, found)
@@ -296,9 +307,11 @@ def _sum(column: Any, weights: np.ndarray) -> tuple[float, float]:
         values = _hashes(column) * 2.0**-64
     with np.errstate(over="ignore", invalid="ignore"):
         total, square = weights @ values, values @ values
+        # With a NaN no comparison of sums is true, so that any rows would pass for these.
         if not np.isfinite(square):
             values = np.where(np.isfinite(values), values, 0.0)
             total, square = weights @ values, values @ values
+    # Relative to the norm of the values, and not to their sum, which may be near 0.
     return total, precision * np.sqrt(square)
 
 
@@ -332,6 +345,7 @@ class ArrayRows(Rows):
 
     def _spans(self, field: str) -> Iterator[Span]:
         blocks = [self._plain(block, field) for block in self.blocks[field]]
+        # dask believes what an array declares: one row too few would move all later ones against y.
         if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
             raise InputError(
                 f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
@@ -419,6 +433,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     if isinstance(X, str | PathLike):
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
+    # X stays even as None, which is refused further on, with what to pass.
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
     return arrays_dataset(*paired(given))
 
@@ -462,11 +477,13 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
         check_dask_array(values, field)
+        # Whether all objects are numbers would be seen in the tasks only, perhaps hours later.
         if field != "y" and values.dtype.kind == "O":
             raise InputError(
                 f"{field} is a dask array of dtype object; convert it with {field}.astype(float)"
             )
     check_fields({field: (concrete | arrays)[field] for field in given})
+    # What is in memory is cut like the first lazy field, so that blocks of X and y meet in one task.
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
         arrays[field] = in_chunks(values, (row_chunks, *values.shape[1:]))
@@ -553,8 +570,10 @@ def is_table(data: Any) -> bool:
 
 def as_frame(values: Any) -> Any:
     """A table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is."""
+    # By its name, so that polars need not be installed.
     if type(values).__name__ == "LazyFrame":
         raise InputTypeError("a LazyFrame has no rows yet; pass its collect()")
+    # A single column (a Series of polars, a ChunkedArray) is a stream as well, but has no columns.
     is_table = hasattr(values, "__arrow_c_stream__") and hasattr(values, "columns")
     if not is_table or is_frame(values):
         return values
@@ -620,11 +639,13 @@ def weights_of(sample_weight: Any) -> np.ndarray:
 
 def plain_array(values: Any, name: str) -> np.ndarray:
     """Array-like `values` as a base-class ndarray of any type."""
+    # NumPy would make a single object of SciPy's; those of other packages have `todense` as well.
     if issparse(values) or hasattr(values, "todense"):
         raise InputTypeError(
             f"{name} is a sparse {type(values).__name__}, but only X may be sparse, as a scipy matrix; "
             f"pass {name}.toarray() if it fits in memory"
         )
+    # np.asarray would take what lies behind the mask as values.
     if isinstance(values, np.ma.MaskedArray):
         raise InputTypeError(
             f"masked arrays are not supported: pass {name}.filled(np.nan), or drop the masked rows"
@@ -697,6 +718,7 @@ def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
 
 def frame_matrix(frame: pd.DataFrame, dtype: np.dtype) -> np.ndarray:
     """The values of a frame of numeric columns as one array; nulls become NaN."""
+    # Given a value for nulls, pandas copies integers even where nothing is missing.
     if all(isinstance(d, np.dtype) for d in frame.dtypes):
         return frame.to_numpy(dtype=dtype)
     return frame.to_numpy(dtype=dtype, na_value=np.nan)
@@ -706,6 +728,7 @@ def series_values(series: pd.Series) -> np.ndarray:
     """A column of any type; nullable numbers become floats, other extension types objects."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
+        # A missing value has code -1, which is no label of the index, so that it becomes NaN.
         return series_values(
             dtype.categories.to_series(range(len(dtype.categories))).reindex(series.cat.codes)
         )
@@ -715,6 +738,7 @@ def series_values(series: pd.Series) -> np.ndarray:
         return series.to_numpy(dtype=object)
     if series.hasnans:
         return series.to_numpy(dtype=_numpy_dtype(dtype), na_value=np.nan)
+    # Without gaps integers stay integers: labels beyond 2⁵³ keep all digits.
     return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
 
 
@@ -727,6 +751,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
         return dtype
     if isinstance(dtype, pd.SparseDtype):
         return np.dtype(dtype.subtype)
+    # float32 holds integers of 16 bits; longer ones make float64 of it.
     return np.result_type(dtype.numpy_dtype, np.float32)
 
 
@@ -803,6 +828,7 @@ def raw_kind(column_type: pa.DataType) -> str | None:
         return "clock"
     if is_number(column_type):
         return "number"
+    # Categories are no quantities, also where numbers name them.
     if t.is_dictionary(column_type):
         return None if raw_kind(column_type.value_type) is None else "text"
     return "text" if _is_text(column_type) else None
@@ -852,10 +878,12 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
     # beside categories, dates beside times or times of two zones, and makes int64 of uint64. Whether each
     # value fits is seen when it is cast, see `in_type`.
     t = pa.types
+    # Sorted, so that the order of the files decides nothing.
     found = sorted({one for one in types if not t.is_null(one)}, key=str)
     if len(found) < 2:
         return found[0] if found else pa.null()
     if any(map(t.is_dictionary, found)):
+        # Categories of text are plain text, which is coded anew; those of numbers must not become numbers.
         values = common_type(one.value_type if t.is_dictionary(one) else one for one in found)
         return values if values is None or _is_text(values) else pa.dictionary(pa.int32(), values)
     if all(map(is_number, found)):  # as NumPy joins columns of X
@@ -868,6 +896,7 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
         zones = {None if t.is_date(one) else one.tz for one in found}
         if None in zones and len(zones) > 1:
             return None  # a time without a zone is no point in time
+        # Times of several zones are points in time all the same, and go on in UTC.
         units = ["s" if t.is_date(one) else one.unit for one in found]
         return pa.timestamp(max(units, key=_TICKS.__getitem__), zones.pop() if len(zones) == 1 else "UTC")
     for is_kind, of_unit in ((t.is_duration, pa.duration), (t.is_time, _time_of_day)):
@@ -889,6 +918,7 @@ def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> p
     """A column in a type that `common_type` found; raise InputError for a value that it cannot hold."""
     if column.null_count == len(column) or pa.types.is_null(to):  # a null type is that of empty lists
         return pa.nulls(len(column), to)
+    # Arrow's cast would refuse another length without the row.
     if pa.types.is_fixed_size_list(to) and is_number_list(column.type):
         _check_lengths(column, to.list_size, source, first_row)
     if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(to):
@@ -922,6 +952,7 @@ def list_width(column: pa.Array) -> int:
 
 
 def _check_lengths(column: pa.Array, width: int, source: str, first_row: int) -> None:
+    # A missing list is a row of missing values, of any length.
     lengths = pc.fill_null(pc.list_value_length(column), width).to_numpy(zero_copy_only=False)
     others = np.flatnonzero(lengths != width)
     if len(others):
@@ -980,7 +1011,7 @@ def _text(column: pa.Array) -> RawColumn:
     codes = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     words = column.dictionary.to_pylist()
     if None in words:  # a dictionary may hold a null as well
-        absent = np.asarray([word is None for word in words] + [False])
+        absent = np.asarray([word is None for word in words] + [False])  # False: for code -1
         codes = np.where(absent[codes], -1, codes)
     nulls = codes < 0
     texts, dtype = _words_of(column.dictionary, words)
@@ -994,6 +1025,7 @@ def _words_of(values: pa.Array, items: list[Any]) -> tuple[tuple[str, ...], str]
     kind = raw_kind(values.type)
     if kind in ("number", "time") and not pa.types.is_decimal(values.type):
         column = raw_column(values, "")
+        # By the rule for plain columns that are declared as text, so that a model of either takes both.
         of_values = column.of_kind("text", "")
         words = tuple("" if code < 0 else of_values.words[code] for code in of_values.values.tolist())
         return words, str(column.values.dtype) if kind == "number" else ""

@@ -77,6 +77,7 @@ class Rows(ABC):
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):
+            # A thread cannot be stopped from outside, so a cancelled fit ends here, between two tiles.
             check_cancelled()
             # Built in a function: a local name here would keep the tile alive while the next one is made.
             yield _tile(first, min(n_rows, self.stop - first), readers)
@@ -103,6 +104,7 @@ class TileReader:
         if self._size - self._at < min(n, self._left) and n < self._size:
             # The next run needs the next span, and a view would keep this one alive until then.
             part = {name: values.copy() for name, values in part.items()}
+        # Or this reader would hold the span while the next one is decoded.
         if self._at == self._size:
             self._span = {}
         return part
@@ -116,6 +118,7 @@ class TileReader:
     def _gather(self, n: int) -> Span:
         if any(map(issparse, self._span.values())):
             return self._gather_sparse(n)
+        # Filled as spans come: to join pieces at the end would need the room twice.
         out = {name: np.empty((n, *v.shape[1:]), v.dtype) for name, v in self._span.items()}
         filled = 0
         while filled < n:
@@ -164,6 +167,7 @@ def _tile(first: int, n: int, readers: Sequence[TileReader]) -> RowBlock:
 
 def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of [start, stop) between multiples of `step`."""
+    # At multiples of the step and not from `start`, since that is where chunks begin.
     while start < stop:
         end = min(stop, (start // step + 1) * step)
         yield start, end
@@ -195,6 +199,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
                 waiting.extend(pool.submit(call) for call in islice(calls, 1))
                 yield taken.pop()  # a local name would keep it alive while the next one is awaited
         finally:
+            # A consumer that ends early must not wait for reads that nobody takes any more.
             pool.shutdown(wait=False, cancel_futures=True)
 
     return results()
@@ -203,6 +208,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
     """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`."""
     source = iter(spans)  # of which that thread alone takes
+    # {} is the end: a StopIteration from a call would become a RuntimeError in the generator.
     return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
 
 
@@ -214,6 +220,7 @@ def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[
     def with_result(piece: P) -> tuple[P, R]:
         return piece, function(piece)
 
+    # One more than threads: none is idle while the consumer works on a result.
     return prefetched((partial(with_result, piece) for piece in pieces), CPU_COUNT, CPU_COUNT + 1)
 
 
@@ -256,6 +263,7 @@ class Reader(ABC):
         bounds = pairwise(accumulate(row_chunks, initial=0))
         # The graph holds one handle a block, so that a block is read where it is needed.
         handles = [self.rows(start, stop, (field,)) for start, stop in bounds]
+        # Given, so that dask reads no block to learn the type.
         meta = np.empty((0,) * (1 + len(columns)), dtype)
         if self.are_delayed:  # dask finds Delayed objects only in the arguments of tasks
             read = dask.delayed(_read_field)
@@ -265,6 +273,7 @@ class Reader(ABC):
             # them, so that the cluster would forget the rows once their frame is gone.
             held = [part.dask for part in unpack_collections(handles)[0]]
             return da.Array(HighLevelGraph.merge(A.dask, *held), A.name, A.chunks, meta=meta)
+        # One handle a chunk, which dask sends along with its task alone.
         named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
         return named.map_blocks(
             _read_block,
@@ -285,6 +294,7 @@ def joined(blocks: list[Any], row_chunks: Sequence[int], columns: Sequence[int],
     """Delayed blocks of rows as one dask array, whose blocks are named as reading."""
     import dask.array as da
 
+    # By functions that dask documents, as the form of its graphs differs between versions.
     return da.concatenate(
         [
             da.from_delayed(block, (n, *columns), meta=meta, name=new_key("read"))
@@ -400,6 +410,7 @@ class Dataset:
         rows = self.reader.rows(start, stop)
         if not self.id_readers:
             return rows
+        # Each as the y of a reader, so that readers need to know nothing of ids.
         ids = {name: reader.rows(start, stop, ("y",)) for name, reader in self.id_readers.items()}
         return IdentifiedRows(start, stop, rows, ids)
 
@@ -444,6 +455,7 @@ def dataset_of(reader: Reader, source: str, names: Mapping[str, Any], **more: An
 
     `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
     """
+    # Forms alone, which every storage has in its metadata.
     forms = {field: reader.form(field) for field in reader.fields}
     # Before any pass, so that what no model takes costs none.
     check_fields(forms)
@@ -587,6 +599,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
 
 def check_shape(shape: tuple[Any, ...], name: str) -> None:
     """Refuse a matrix that is not 2-D or has no rows or columns."""
+    # These messages begin like scikit-learn's own, by which its check_estimator knows them.
     if len(shape) == 1:
         raise InputError(
             f"Expected 2D array, got 1D array instead: {name} has shape {shape}. Reshape your data with "
@@ -630,6 +643,7 @@ def check_real(dtype: np.dtype, name: str) -> None:
 
 def native(dtype: np.dtype) -> np.dtype:
     """`dtype` in native byte order, long double as float64, variable-length text as objects."""
+    # BLAS has no long double, and its bytes differ between processors.
     if dtype.kind == "T":
         return np.dtype(object)
     return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
@@ -700,6 +714,7 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
         return
     for row, values in enumerate(as_columns(y).tolist(), start):
         for value in values:
+            # float() would take text that spells a number, and so fit class labels such as "3" as quantities.
             if not isinstance(value, Number):
                 raise InputError(
                     f"y must hold numbers for a regressor, got {value!r} in row {row}; "
@@ -712,6 +727,7 @@ def _check_labels(y: np.ndarray, start: int) -> None:
     if y.dtype.kind in "biufU":
         return
     labels = list(y.ravel())  # not tolist(), which makes integers of times
+    # By their types, which are few however many the labels are.
     others = tuple(
         kind for kind in set(map(type, labels)) if not (issubclass(kind, str) or is_number_type(kind))
     )
@@ -731,6 +747,7 @@ def _check_labels(y: np.ndarray, start: int) -> None:
 
 def _check_indicators(y: np.ndarray, start: int) -> None:
     """Refuse labels other than 0 and 1, or False and True."""
+    # Text is refused as a whole: NumPy would compare it to 0 and 1 as text.
     is_other = ~np.isin(y, (0, 1)) if y.dtype.kind in "biufO" else np.ones(y.shape, bool)
     if is_other.any():
         row, column = np.argwhere(is_other)[0].tolist()
@@ -751,6 +768,7 @@ def check_finite(name: str, values: Any, start: int) -> None:
             check_finite(name, values[row].toarray(), start + row)
         return
     if values.dtype.kind == "O":
+        # pandas counts no infinity as missing, and NumPy's test takes no objects.
         infinite = [isinstance(v, float) and math.isinf(v) for v in values.flat]
         bad = pd.isna(values) | np.reshape(infinite, values.shape)
     elif values.dtype.kind == "f":
@@ -768,6 +786,7 @@ def check_finite(name: str, values: Any, start: int) -> None:
     what = "infinity" if isinstance(value, float | np.floating) and np.isinf(value) else "NaN"
     message = f"{name} contains {what} in row {start + position[0]}"
     if name == "X":
+        # The names of columns are not known here: whoever has them fills in {column}.
         raise NonFiniteColumnError(f"{message}, {{column}}; drop or fill such rows", int(position[1]))
     where = f", column {position[1]}" if values.ndim == 2 else ""
     raise NonFiniteError(f"{message}{where}; drop or fill such rows")

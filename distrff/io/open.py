@@ -167,6 +167,7 @@ def open_dataset(
     names = [ids] if isinstance(ids, str) else list(ids)
     paths = path if isinstance(path, (list, tuple)) else [path]
     places = tuple(Location.of(one, storage_options) for one in paths)
+    # By markers in the store, not by trying one reader after the other, whose errors would hide each other.
     if stored_kind(path, storage_options) == "zarr":
         arrays = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
         dataset = _of_zarr(places[0], options, steps, sample_dim, arrays)
@@ -178,10 +179,12 @@ def open_dataset(
     else:
         texts = [name for name, kind in (types or {}).items() if kind == "text"]
         if steps is not None:
+            # The fit decides: a key that was text there stays text, even if all its values here are digits.
             texts = list(steps.text_names)
         table = parquet_table(path, storage_options, texts)
         dataset = _of_parquet(table, options, steps)
         columns_of_ids = {name: parquet_column(table, name) for name in names}
+    # A checkpoint compares the versions of these files, so that it never goes on with other rows.
     dataset = replace(dataset, places=places)
     return with_ids(dataset, columns_of_ids) if names else dataset
 
@@ -196,10 +199,14 @@ def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Datas
     """
     given, persisted_bytes = paired({"X": frame, "y": y, "sample_weight": sample_weight})
     X, y, sample_weight = given.values()
+    # A frame keeps its index apart, so that all of its columns are meant to be used.
     options = TableOptions(one_hot=True, datetime="parts", keep_index=True)
     try:
+        # `paired` has seen X together with y; X alone would be computed once more.
         opened = _of_table(replace(frame_table(X), is_paired=True), options, None)
     except NonFiniteError as error:
+        # The message of the error ends with an option, such as missing='drop'; here it is said where that
+        # goes.
         raise NonFiniteError(
             f"{error} to distrff.open_dataset(frame, target=..., one_hot=True) and fit what it returns, or "
             f"fill the gaps in a pipeline before this estimator"
@@ -210,6 +217,7 @@ def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Datas
             f"column {name!r} of the frame is left out: {why}; see distrff.open_dataset",
             DataWarning,
         )
+    # y and weights go beside the steps: what labels mean is for the estimator to say.
     fields = {"X": values_of(opened), "y": y, "sample_weight": sample_weight}
     rows = arrays_dataset({name: as_frame(values) for name, values in fields.items() if values is not None})
     return replace(
@@ -235,8 +243,10 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     table = with_row_numbers(table, options)
     # Numbers are taken as they are, with no pass over the rows, unless an option or a column asks for steps.
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
+        # Columns that are named are taken as they are; one that is no number is refused there.
         are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
+        # Of the columns that the options leave: text that nobody takes must not cost a pass.
         are_numbers = not options.transforms and table.holds_only_numbers(
             choose_columns(table, options).columns
         )
@@ -277,9 +287,11 @@ def _of_zarr(
     if dataset.is_sparse or dataset.steps is not None:
         name = "missing" if steps is None else "steps"
         raise InputError(f"{name} goes with tables; the X and y of this Zarr group are taken as they are")
+    # Only a table has rules for missing values, so the matrix is read as one.
     table, of_fields = matrix_table(dataset, arrays["x_name"])
     if steps is None and options.missing == "error":
         profile = profile_of(Run(), table, tuple(table.kinds), options)
+        # Where none occurs X stays one matrix; as a table it has a step for each of its columns.
         if not any(column.n_missing for column in profile.columns.values()):
             return dataset
     return _of_table(table, replace(of_fields, missing=options.missing), steps)
@@ -288,6 +300,7 @@ def _of_zarr(
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
     """The rows of a table, encoded by the steps of a model or by those that its contents require."""
     if steps is not None:
+        # Rows to score have the target, rows to predict do not.
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
         table, run = _with_rows(table, steps.raw_names, steps), Run()
@@ -303,6 +316,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
+    # Only columns in which the profile found a gap: complete ones need no second pass.
     lacking = tuple(name for name in steps.required if name in report["missing"])
     kept, _ = match_of(run, table, steps, lacking, are_own=True)
     return encoded_dataset(table, steps, kept, report)
@@ -311,6 +325,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
 def _with_rows(table: Table, names: Sequence[str], steps: TableSteps | None = None) -> Table:
     table.check(names)
     table = table.loaded(names, steps)
+    # Or every column would look like one that lacks all values.
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
     return table
@@ -351,6 +366,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         # By the name first: that takes no request.
         if shown.endswith(".zarr"):
             return "zarr"
+        # A file may have such characters in its name, so what exists is no glob.
         if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
             return "parquet"
         if not fs.exists(inner):
@@ -359,6 +375,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
             raise InputError(f"{location} is a file of an unknown kind; accepted is {_ACCEPTED}")
         if any(fs.exists(f"{base}/{marker}") for marker in _ZARR_MARKERS):
             return "zarr"
+        # Last, as the files of a large folder take many requests.
         if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
             return "parquet"
     raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
@@ -369,9 +386,11 @@ def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Opti
     if stored_kind(path, storage_options) == "parquet":
         return True
     location = Location.of(path, storage_options)
+    # Without the matrix only a table of arrays can hold the columns.
     if not has_array(location, x_name):
         return True
     dataset = open_zarr(location, TableOptions(), x_name=x_name)
+    # Rows that a conversion has encoded, or that are sparse, are X already.
     if dataset.is_sparse or dataset.steps is not None:
         return False
     return set(matrix_table(dataset, x_name)[0].kinds).issuperset(steps.for_prediction().raw_names)
@@ -384,6 +403,7 @@ def is_raw(path: Any, storage_options: Options) -> bool:
         markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]
         # Web servers return a page for a folder, so that a Zarr group looks like a file.
         if fs.isfile(inner) and (location.path is not None or not any(map(fs.exists, markers))):
+            # Also by its first bytes, since a Parquet file may have any name.
             return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
         if any(c in inner for c in GLOB_CHARACTERS):
             return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))

@@ -86,10 +86,12 @@ class ParquetPart(TablePart):
         with parquet_file(self.fs, self.groups[0].path) as parquet:
             metadata = parquet.metadata
             for group in self.groups:
+                # A file that was rewritten would give other rows without a word.
                 is_there = group.number < metadata.num_row_groups
                 if not is_there or metadata.row_group(group.number).num_rows != group.n_rows:
                     name = file_name(self.fs, group.path)
                     raise InputError(f"{name} was changed after it was opened; open the dataset again")
+                # Rows are counted from the part's own start, groups from that of the table.
                 begin = max(self.start + first - group.start, 0)
                 end = None if last is None else min(self.start + last - group.start, group.n_rows)
                 if end is None or begin < end:
@@ -139,6 +141,7 @@ class ParquetTable(Table):
                         f"{footer.name}: column {name!r} is missing, but {self.footers[0].name} has it; "
                         f"write the files with one schema"
                     )
+            # Of types and not of files, as a thousand files have few.
             for one, other in combinations(found, 2):
                 if common_type({one, other}) is None:
                     raise InputError(
@@ -191,6 +194,7 @@ class ParquetTable(Table):
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
         """Whether some columns, by default all numeric ones, are numbers and none lacks all values."""
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
+        # Whatever the type of a column without any value: it goes to the steps, which say what becomes of it.
         numbers = {field.name for field in self.schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
@@ -214,6 +218,7 @@ def parquet_table(
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
     fs, files, roots = _find_files(paths, storage_options)
     keys = path_keys(files, roots, text_keys)
+    # A footer is a request or two, so threads wait for many at a time.
     with storage_errors(f"{name} cannot be reached"), ThreadPoolExecutor(min(16, len(files))) as pool:
         found = list(pool.map(partial(_footer, fs), files, keys))
         # A file without rows says nothing: its columns may have no type, or not be there.
@@ -437,6 +442,7 @@ def _outside(
     """The keys of a path that are not columns of the file as well; refuse values that differ."""
     for name in keys.keys() & set(names):  # some writers keep a key in the file as well
         for group in groups:
+            # By the statistics alone, since opening reads no rows; a file without them is believed.
             held = group.column(leaves[names.index(name)][0]).statistics
             if held is not None and held.has_min_max:
                 ends = [word_of(end) for end in (held.min, held.max)]
@@ -457,6 +463,8 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     try:
         # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
         with patiently(lambda: fs.open(file, "rb", cache_type="none")) as handle:
+            # pre_buffer joins the ranges of a row group to few requests; checksums, where there are some,
+            # show damage that decodes well.
             yield pq.ParquetFile(_PatientFile(handle), pre_buffer=True, page_checksum_verification=True)
     except InputError:
         raise
@@ -513,6 +521,7 @@ def _null_count(group: Any, leaves: Sequence[int]) -> int:
     """How many values a column of a row group lacks, -1 if it has no statistics."""
     found = [group.column(leaf).statistics for leaf in leaves]
     known = all(statistics is not None and statistics.has_null_count for statistics in found)
+    # -1 is no 0 either, so that such a column counts as nullable.
     return sum(statistics.null_count for statistics in found) if known else -1
 
 
@@ -521,6 +530,7 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
         columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     except ValueError:
         columns = []
+    # An index that only counts is a dict here, and no column of the file.
     return frozenset(column for column in columns if isinstance(column, str))
 
 
@@ -553,6 +563,7 @@ def _value_type(column_type: pa.DataType) -> pa.DataType:
 
 
 def _numpy_type(column_type: pa.DataType, nulls: bool) -> np.dtype:
+    # Objects of Python's Decimal for pandas, which no product takes.
     if pa.types.is_decimal(column_type):
         return np.dtype(np.float64)
     dtype = np.dtype(column_type.to_pandas_dtype())
@@ -561,6 +572,7 @@ def _numpy_type(column_type: pa.DataType, nulls: bool) -> np.dtype:
 
 def _labels(name: str, column_type: pa.DataType) -> list[str]:
     if pa.types.is_fixed_size_list(column_type):
+        # As X calls the columns of a list, in every storage.
         return [f"{name}_{i}" for i in range(column_type.list_size)]
     return [name]
 
@@ -610,6 +622,7 @@ def _values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
 def _objects(column: pa.Array) -> np.ndarray:
     values = column.to_numpy(zero_copy_only=False)
     # Dates and times would lose their type in an object array.
+    # The None at the end keeps lists of one length from becoming a matrix.
     return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
@@ -635,6 +648,7 @@ def _group_batches(
         return
     columns: list[pa.ChunkedArray] = []  # each pack over all rows that the task needs
     for pack in packs:
+        # Released pack by pack: only the decoded columns stay.
         columns += pa.Table.from_batches(decoded([names[j] for j in pack], last=last)).columns
     yield from pa.Table.from_arrays(columns, names).to_batches(n_rows)
 
