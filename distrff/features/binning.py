@@ -202,10 +202,10 @@ class _AnyBinningMap(KernelMap):
         columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
-            indptr = np.arange(len(X) + 1, dtype=np.int32) * self.n_grids
+            indptr = np.arange(len(X) + 1, dtype=np.int64) * self.n_grids
             indices = columns.ravel()
         else:
-            indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
+            indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))])
             indices = columns[known]
         data = np.full(len(indices), self._value, X.dtype)
         return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)

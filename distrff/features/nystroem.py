@@ -296,8 +296,8 @@ class Lowest(NamedTuple):
 class LowestKeys:
     """The reduction to the rows of positive weight with the `n_landmarks` smallest keys.
 
-    A row's key is a function of its number and the seed, and no two rows share one: the result does not
-    depend on the order or the chunks in which rows are read.
+    A row's key is a function of its number and the seed, and of two equal keys the smaller number comes
+    first: the result does not depend on the order or the chunks in which rows are read.
     """
 
     n_landmarks: int

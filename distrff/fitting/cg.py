@@ -744,7 +744,10 @@ def light_plan(
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    peak_bytes = max(peak_of(s, max_columns, threads), _factor_peak_bytes(s, stride, n_factors, threads))
+    # The factors stay where they were made, beside the light passes.
+    factor_bytes = 8 * n_factors * s.gram_size**2 if stride else 0
+    light_bytes = peak_of(s, max_columns, threads) + factor_bytes
+    peak_bytes = max(light_bytes, _factor_peak_bytes(s, stride, n_factors, threads))
     return planned(
         "cg",
         s,

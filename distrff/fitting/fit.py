@@ -265,6 +265,8 @@ def prepare(fit: FitContext) -> PreparedFit:
     else:
         scaling = Scaling() if problem.keeps_units else scaling_of(statistics, problem.scale, dataset)
     targets = _targets(statistics, problem)
+    # Before the map, whose search may take minutes.
+    problem.check_targets(targets)
     if fit.start is not None:
         fit.start.check(targets)
     weight = weight_of_rows(statistics, targets)
@@ -279,7 +281,6 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"X has {dataset.n_columns} columns, but the feature map was fitted to "
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
-    problem.check_targets(targets)
     # Only a map that was chosen now can say so this late.
     if Trait.OWN_UNITS in features.specification_.traits:
         scaling = Scaling()
