@@ -67,6 +67,7 @@ def write_part(location: Location, tree: Any, arrays: list[np.ndarray], *, is_la
 
     A part that only this process reads has a header of any size, and no checksum of its arrays.
     """
+    # Views: a sum of gigabytes is written without a copy of it.
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
@@ -99,6 +100,7 @@ def _write_whole(location: Location, pieces: list[Any], *, is_lasting: bool = Tr
                 file.write(piece)
             if is_lasting:
                 file.flush()
+                # The rename may reach the disk before the content does.
                 os.fsync(file.fileno())
         beside.replace(path)
     finally:
@@ -111,6 +113,7 @@ def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
 
     def read() -> tuple[Any, list[np.ndarray]]:
         size = int(fs.size(path))
+        # Read straight into the arrays, of which no second copy is in memory.
         with fs.open(path, "rb", block_size=PIECE_BYTES) as file:
             return _read(file, size)
 
@@ -118,6 +121,7 @@ def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
         return patiently(read, lasting=_OF_CONTENT)
 
 
+# What is wrong in the content stays wrong: it is read once, and counts as damage.
 _OF_CONTENT = (ValueError, LookupError, TypeError, RecursionError)
 
 
@@ -133,6 +137,7 @@ def _reading(location: Location) -> Iterator[None]:
         raise
 
 
+# One request brings the header of most parts.
 _HEAD_BYTES = 2**16
 
 
@@ -201,10 +206,13 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
 def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
     """An array to be filled; refuse one that is larger than what is left of its file."""
     dtype = np.dtype(name)
+    # Bytes that are read into an array of objects would be taken for pointers.
     if dtype.kind not in ARRAY_KINDS or dtype.hasobject or order not in ("C", "F"):
         raise ValueError(f"an array of dtype {name!r:.40}")
+    # By `type`: for isinstance JSON's true is an int.
     if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("an array without a shape")
+    # NumPy refuses the size of the other dimensions even where one is 0, by another error.
     if math.prod(shape) * dtype.itemsize > left or math.prod(filter(None, shape)) > 2**62:
         raise ValueError("fewer bytes than its arrays have")
     return np.empty(tuple(shape), dtype, order="F" if order == "F" else "C")
@@ -224,6 +232,7 @@ class StoredSums:
     location: Location
 
     def __hash__(self) -> int:
+        # The options of a location are a dict, which has no hash.
         return hash(str(self.location))
 
     def _place(self, node: Node) -> Location:
@@ -240,6 +249,7 @@ class StoredSums:
         place = self._place(node)
         try:
             found = decoded(*read_part(place))
+            # Well-formed values of another kind would fail much later, in a merge.
             if not isinstance(found, Partial):
                 raise DamagedPart(f"{place} holds no sum")
         # A sum that is removed is not tried again: its rows are summed anew.
@@ -291,9 +301,11 @@ class CheckpointStore:
                 f"made again",
                 CheckpointWarning,
             )
+        # The last file that was read may be large, and perhaps nobody asks for its steps.
         self._last = None
 
     def _read(self, name: str) -> tuple[list[Any], list[np.ndarray]]:
+        # Steps of one file are asked for one after the other.
         if self._last is None or self._last[0] != name:
             self._last = (name, *read_part(self.location.within(f"steps/{name}")))
         return self._last[1], self._last[2]
@@ -346,6 +358,7 @@ class CheckpointStore:
     def is_seen(self) -> bool:
         """Whether this process sees this checkpoint; for workers, which write to it themselves."""
         found = self.location.header()
+        # By the time of its beginning: the same path on the worker's own disk may hold an older one.
         return found is not None and found.get("began") == self._header["began"]
 
 
@@ -359,6 +372,7 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     if found is None:
         # Hidden files are of file browsers, and of whoever holds the folder.
         names = [name for name in location.names() if not name.startswith(".")]
+        # Without its header nothing says of what fit it is; but whose files these are can be told.
         if names and all(map(_OURS.fullmatch, names)):
             raise InputError(f"{location} is what is left of a damaged checkpoint; delete it")
         if names:
@@ -395,6 +409,7 @@ def has_written(location: Location, place: Location, digest: Callable[[], str]) 
     """Whether the fit of this checkpoint wrote the model at a place, of some digest, and was killed then."""
     header = location.header() or {}
     noted = header.get("model")
+    # Asked before the digest, for which the whole model is read.
     is_here = header.get("kind") == KIND and isinstance(noted, str) and noted.endswith(f" {place}")
     return is_here and noted == f"{digest()} {place}"
 
@@ -418,8 +433,9 @@ def _write_document(location: Location, name: str, document: Any) -> None:
 
 
 def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with the checksum of its other values: a seed with one flipped bit is a seed as well."""
+    """A document with the checksum of its other values."""
     others = {name: value for name, value in document.items() if name != "checksum"}
+    # Checks of each field would find nothing: a seed with one flipped bit is a seed as well.
     text = json.dumps(others, sort_keys=True)
     return others | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
 
@@ -482,6 +498,7 @@ def described(location: Location) -> dict[str, Any]:
     _check_sealed(location, header)
     fs, path = location.file_system()
     with storage_errors(f"{location} cannot be read"):
+        # fsspec remembers listings, and the fit writes meanwhile.
         fs.invalidate_cache(path)
         sizes = fs.find(path, detail=True)
     n_bytes = sum(int(info.get("size") or 0) for info in sizes.values())
@@ -496,4 +513,5 @@ def read_progress(location: Location) -> dict[str, Any]:
         found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
     except (OSError, ValueError, RecursionError):
         return {}
+    # It may be read while it is written; whoever looks at it looks again.
     return found if isinstance(found, dict) and found == _sealed(found) else {}

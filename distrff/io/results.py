@@ -76,7 +76,7 @@ class ResultColumn:
                     np.ma.getdata(column),
                     self.arrow_type,
                     mask=np.ma.getmaskarray(column) if np.ma.is_masked(column) else None,
-                    from_pandas=column.dtype.kind == "O",
+                    from_pandas=column.dtype.kind == "O",  # NaN is a gap among objects, a number among floats
                 )
                 for name, column in self.split(values).items()
             }
@@ -99,6 +99,7 @@ class ResultColumn:
             mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
             values[mask] = None
         if values.dtype.kind in "mM":
+            # tolist would make integers of nanoseconds.
             return values.astype(str).astype(object)
         texts = ["" if pd.isna(value) else str(value) for value in values.tolist()]
         return np.array(texts, dtype=object)
@@ -117,6 +118,7 @@ def arrow_type(name: str, values: np.ndarray) -> pa.DataType:
             f"column {name!r} holds values that cannot be stored ({first_line(error)}); "
             f"convert them to numbers, text or dates"
         ) from error
+    # No value tells the type; text takes whatever later rows hold, or refuses it.
     return pa.string() if pa.types.is_null(found) else found
 
 
@@ -148,6 +150,7 @@ class ResultPlace:
         self.out, self._overwrite, self._resume = out, overwrite, resume
         path = out.path
         if path is not None:
+            # A name without a token, by which `resume` finds it again.
             self.partial = Location(str(path.with_name(f".{path.name}.partial")))
         elif out.is_csv:  # joined at the end from the files of a folder, in an object store too
             folder, _, name = out.url.rpartition("/")
@@ -162,6 +165,7 @@ class ResultPlace:
             try:
                 check_writable(self.out, overwrite=self._overwrite, kinds=KINDS)
             except InputError as error:
+                # Someone who wanted to go on would be told of the place alone.
                 if self._resume and unfinished is None:
                     raise InputError(f"there is no unfinished result to resume: {error}") from None
                 raise
@@ -187,6 +191,7 @@ class ResultPlace:
                         f"the unfinished result at {self.out} is of {what}; start over with overwrite=True "
                         f"(--overwrite)"
                     )
+            # Only whole runs count: a file without its mark may have been cut off.
             done = written_runs(self.partial)
         else:
             self._remove()
@@ -222,14 +227,17 @@ class ResultPlace:
 
     def _join(self) -> None:
         """Write the files of the folder to `out`, one after the other, completely or not at all."""
+        # Again, as the rows may have taken hours.
         check_writable(self.out, overwrite=self._overwrite, kinds=KINDS)
         names = sorted(name for name in self.partial.names() if name.startswith(_ROWS))
         target = self.out.path
         if target is None:
             fs, path = self.out.file_system()
+            # The object appears at the end of the transaction, and never in part.
             with fs.transaction, fs.open(path, "wb", block_size=PIECE_BYTES) as file:
                 self._copy(names, file)
         else:
+            # On the same disk as `out`, so that it gets there by one rename.
             joined = Path(self.partial.url) / "joined"
             with joined.open("wb") as file:
                 self._copy(names, file)
@@ -255,6 +263,7 @@ RUNS = "_written"  # a folder with an empty file for each run of rows that is wr
 
 def mark_written(place: Location, start: int) -> None:
     """Record that the run of rows from row `start` on is completely written."""
+    # A file each: several workers write at a time, and one list would need a lock.
     place.within(f"{RUNS}/{start:012d}").write(b"")
 
 
@@ -282,7 +291,7 @@ class ZarrResults:
             zarr.create_array(
                 self._place_of(column).zarr_store(),
                 shape=(n_rows, *column.shape),
-                chunks=(chunk_rows, *column.shape),
+                chunks=(chunk_rows, *column.shape),  # of all columns, since rows are written as a whole
                 dtype=str if column.is_text else column.dtype,
                 compressors="auto" if self.compressed else None,
                 attributes={ROOT: header} if len(self.columns) == 1 else labels,
@@ -333,6 +342,7 @@ class ParquetResults:
             for column in self.columns:
                 arrays |= column.arrow(values[column.name])
             table = pa.table(arrays)
+            # In memory first, so that a file goes out in one request.
             writer = writer or pq.ParquetWriter(buffer, table.schema)
             writer.write_table(table)
         assert writer is not None, "a run of rows is never empty"
@@ -367,6 +377,7 @@ class CsvResults(ParquetResults):
             for column in self.columns:
                 columns |= {name: _with_none(one) for name, one in column.split(values[column.name]).items()}
             texts.append(_csv(pd.DataFrame(columns), header=start == 0 and not texts))
+        # mtime=0: the same rows give the same bytes.
         content = "".join(texts).encode()  # joined files of gzip are one such file, as joined texts are
         self._put(start, "csv", gzip.compress(content, mtime=0) if self.compressed else content)
 

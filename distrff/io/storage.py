@@ -84,6 +84,7 @@ class Location:
         """The location of a path or URL, or a location itself; raise InputTypeError for others."""
         if isinstance(url, cls):
             return url
+        # str() would take anything, and make a path of None.
         text = os.fspath(url) if isinstance(url, os.PathLike) else url
         if not isinstance(text, str):
             raise InputTypeError(f"a path or a URL is needed, got {url!r}")
@@ -123,6 +124,7 @@ class Location:
         from zarr.storage import FsspecStore  # imported here, as the command line's --help loads this module
 
         fs, path = self.file_system()
+        # A path makes Zarr take its own store of files, by which readers know a local array.
         if is_local(fs):
             return path
         options = None if self.options is None else dict(self.options)
@@ -146,6 +148,7 @@ class Location:
             if fs.isfile(path):
                 with fs.of.open(path, "rb", compression="infer") as file:
                     line = file.readline(MAX_JSON_BYTES)
+        # By the names of its columns, as CSV has no place for a header of distrff.
         names = next(csv.reader([line.decode(errors="replace")]), [])
         first = next((i for i, name in enumerate(names) if _RESULT.fullmatch(name)), len(names))
         results = names[first:]  # after the ids; a column like decision_date alone is somebody's own
@@ -162,6 +165,7 @@ class Location:
     def names(self) -> list[str]:
         found: list[str] = []
         with self.reached() as (fs, path), suppress(*_MISSING):
+            # fsspec would answer from an earlier listing.
             fs.invalidate_cache(path)
             found = fs.ls(path, detail=False)
         # Some stores list the folder itself as well.
@@ -271,6 +275,7 @@ def header_of(document: Any) -> dict[str, Any] | None:
     """The header of distrff in a root document, an object or its JSON; None if there is none."""
     for key in ("attributes", ROOT):
         document = document.get(key) if isinstance(document, dict) else None
+    # A grid of predictions holds it as JSON, since attributes of NetCDF do not nest.
     if isinstance(document, str):
         with contextlib.suppress(json.JSONDecodeError):
             document = json.loads(document)
@@ -347,8 +352,7 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
     """Raise now what writing there would raise later, such as at the end of a long fit; write nothing.
 
     With `overwrite`, an empty folder may be replaced, and what distrff wrote, of one of `kinds` if any are
-    given; so a mistyped path costs no data. A broken symbolic link and a folder that is not writable are
-    refused too.
+    given. A broken symbolic link and a folder that is not writable are refused too.
     """
     target = location.path
     if target is not None:
@@ -406,11 +410,13 @@ def replacing(
             if token is None or found != unfinished:
                 emptying = unfinished if token is None else unfinished | {"emptied": False}
                 with storage_errors(f"{location} could not be written"):
+                    # First of all, so that no reader takes what is half removed for complete.
                     location.within("zarr.json").write(root_text(emptying))
                     for name in location.names():
                         if name != "zarr.json":
                             location.within(name).remove()
                     if token is not None:
+                        # Only now: before, the next process would take the rest of an old group for its own.
                         location.within("zarr.json").write(root_text(unfinished))
             yield location
         except BaseException:
@@ -460,6 +466,7 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
     check_writable(location, overwrite=overwrite, kinds=kinds)
     try:
         if target.exists():
+            # Aside and not away: if the second rename fails the old content comes back.
             target.rename(aside)
         fresh.rename(target)
     finally:
@@ -491,6 +498,7 @@ def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777
 
     Folders of the same names that killed processes left behind are removed first.
     """
+    # Nobody but the next process of this kind removes what a killed one left.
     remove_abandoned(parent, prefix, suffix)
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
@@ -559,6 +567,7 @@ def held(location: Location) -> Iterator[None]:
     try:
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "began": time.time()}
         with suppress(OSError):
+            # For the message of whoever is refused meanwhile; the lock alone decides.
             note.write_text(json.dumps(holder))
         yield
     finally:
@@ -588,6 +597,7 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | Non
         lock = None
         with suppress(OSError):
             lock = _lock(folder)
+        # In a shared folder such as /tmp the locks of others can be had, too; their folders are theirs.
         if lock is not None and os.fstat(lock).st_uid == os.geteuid():
             # Under another name: if this process is killed here, nobody takes the rest for the whole.
             removed = folder
@@ -660,6 +670,7 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
             f"{location} could not be written ({error.strerror}): make room there, or choose another disk "
             f"(for temporary files by the environment variable TMPDIR)"
         )
+        # A note may say how to go on with what is written.
         for note in getattr(error, "__notes__", ()):
             full.add_note(note)
         raise full from error
@@ -677,6 +688,7 @@ def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) 
         try:
             return read()
         except Exception as error:
+            # Missing credentials are told at once: no second try brings them.
             may_pass = isinstance(retryable(error), OSError) and not access_remedy(error)
             if isinstance(error, _LASTING + lasting) or not may_pass:
                 raise
@@ -761,6 +773,7 @@ def write_group(
         "checksums": {name: hashlib.sha256(A.data).hexdigest() for name, A in arrays.items()},
         "metadata": metadata,
     }
+    # Last, as it covers all other entries.
     header["metadata_checksum"] = _seal(header, {name: _description(A) for name, A in arrays.items()})
     location, root = Location.of(url, storage_options), root_text(header)
     if len(root) > MAX_JSON_BYTES:
@@ -793,6 +806,7 @@ def read_group(
             what = what if document is None else f"is not a group of distrff ({long})"
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
         found, form = header.get("kind"), header.get("format")
+        # Before the kind and the checksums, which a later format may have otherwise.
         if isinstance(form, int) and form > FORMAT:
             writer, mine = (f"distrff {in_one_line(v)}" for v in (header.get("version"), package_version()))
             raise ModelFileError(
@@ -888,6 +902,7 @@ def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndar
             )
         if hashlib.sha256(data).hexdigest() != checksum:
             raise ModelFileError(f"{what} does not match its checksum; {_REMEDY}")
+        # astype copies, as an array on bytes cannot be written to.
         return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype).reshape(shape), described
 
 
@@ -896,6 +911,7 @@ def _form(described: dict[str, Any]) -> tuple[list[int], np.dtype]:
     shape, name = described["shape"], described["data_type"]
     if name not in _DTYPES:
         raise ValueError(f"its data_type is {in_one_line(name)!r}")
+    # By `type`: for isinstance JSON's true is an int.
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"its shape is {in_one_line(shape)}")
     dtype = np.dtype(name)

@@ -251,6 +251,7 @@ class Encoding(ABC):  # no dataclass: dask would walk its fields in each task
 
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
         """The encoding of some of the fields."""
+        # Columns that are not wanted stay among the names, as they may decide which rows are kept.
         found = copy(self)
         found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
         return found
@@ -333,6 +334,7 @@ class TableReader(Reader):
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
         kept = [part.stop - part.start for part in table.parts] if kept is None else kept
         self.table, self.encoding = table, encoding
+        # Parts of which no row is kept are never read.
         self._parts = [part for part, n in zip(table.parts, kept, strict=True) if n]
         self._bounds = np.cumsum([0, *(n for n in kept if n)])
         self.fields, self.are_delayed = encoding.columns, table.is_delayed
@@ -449,6 +451,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     taken.update(dict.fromkeys(weights, "weights"))
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
+    # What a reader knows of a column says more than its kind does.
     reasons = {n: table.odd.get(n, why) for n in rest if (why := _left_out(kinds[n], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
@@ -463,6 +466,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
         left_out = set(unwanted)
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
+        # Whoever misses an index among the columns finds it in the report.
         labels = (name for name in kinds if name in table.row_labels and name not in left_out)
         dropped |= {name: LEFT_OUT_ROW_NUMBERS for name in labels if name not in taken}
     if not columns:
@@ -513,6 +517,7 @@ def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
         return False
     if is_index:  # it numbers the rows even where some were left out, or shuffled
         return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+    # As floats: differences of unsigned integers wrap, so that 255, 0 would count up.
     return len(values) > 1 and bool((np.diff(values.astype(np.float64)) == 1).all())
 
 
@@ -762,6 +767,7 @@ class FrameTable(Table):
             bounds = list(pairwise(accumulate((n for _, n in found.parts), initial=0)))
             unseen = None if steps is None else Unseen.total(found.looks)
         else:
+            # Slices of rows are views, so that runs of them cost no copy.
             bounds = list(cuts(0, len(chosen), _PART_ROWS))
             runs = [chosen.iloc[a:b] for a, b in bounds]
         table = frame_table(chosen)
@@ -779,6 +785,7 @@ class FrameTable(Table):
         if dask.is_dask_collection(first):
             if not has_own_order(first):
                 return None  # a shuffled frame has no first rows, and would be computed as a whole for them
+            # The first partition alone; the rest is read by passes.
             first = first.partitions[0].compute()
         return frame_table(first).loaded(names)
 
@@ -813,10 +820,12 @@ def _series_kind(dtype: Any) -> str | None:
     """The kind of a column; "unknown" for objects, where the values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
+    # pandas holds text, dates and decimals alike as objects.
     if dtype == np.dtype(object):
         return "unknown"
     if isinstance(dtype, pd.ArrowDtype):
         return raw_kind(dtype.pyarrow_dtype)
+    # Arrow itself says what it makes of an empty column: a list of dtypes here would never be whole.
     return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
 
 
@@ -824,7 +833,9 @@ def _arrow_array(column: pd.Series, name: str) -> pa.Array:
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
     with _readable(f"column {name!r} of the DataFrame"):
+        # In pandas NaN stands for a missing value.
         values = pa.array(column, from_pandas=True)
+    # Text of more than 2 GB comes in chunks, and a batch has none.
     return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
 
 
@@ -840,6 +851,7 @@ class ArraysPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
+        # The blocks of one variable may be cut otherwise than the runs of rows.
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):
@@ -855,6 +867,7 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
     """
     dimensions = ", ".join(map(str, data.sizes))
     dims = {str(name): variable.dims for name, variable in data.variables.items()}
+    # A model's columns tell the dimension; to guess one otherwise could turn features into samples.
     sample_dim = sample_dim or _common_dimension(dims, names, "an xarray Dataset")
     arrays = {
         str(name): _by_samples(variable, sample_dim)
@@ -897,6 +910,7 @@ def _by_samples(variable: Any, sample_dim: str) -> Any:
     A = variable.transpose(sample_dim, ...).data
     if not dask.is_dask_collection(A):
         return np.asarray(A)
+    # A block of samples must hold them whole, to become rows.
     return A.rechunk({axis: -1 for axis in range(1, A.ndim)})
 
 
@@ -915,6 +929,7 @@ def _arrow_values(values: np.ndarray, name: str) -> pa.Array:
     with _readable(f"the array {name!r}"):
         if values.ndim == 1:
             return pa.array(values, from_pandas=values.dtype.kind in "OU")
+        # Arrow's lists of one length are a run of values, which shares NumPy's memory.
         flat = pa.array(np.ascontiguousarray(values).reshape(-1), from_pandas=values.dtype.kind == "O")
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
 
@@ -934,6 +949,7 @@ class ZarrPart(TablePart):
     ) -> Iterator[pa.RecordBatch]:
         begin, end = self.start + first, self.stop if last is None else self.start + last
         arrays = {self.places[name][0] for name in names}
+        # One an array, so that the columns of a matrix decode its chunks once.
         readers = {array: TileReader(self.reader.spans(array, begin, end), end - begin) for array in arrays}
         for at in range(begin, end, n_rows):
             taken = {a: reader.take(min(n_rows, end - at))[a] for a, reader in readers.items()}
@@ -1005,6 +1021,7 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
     weight = "sample_weight" if dataset.has_weights else None
     if weight is not None:
         places[weight] = (weight, None)
+    # A name that stands twice takes one place.
     if len(places) < len(names) + dataset.n_targets + dataset.has_weights:
         raise InputError(
             f"{dataset.source}: a column of X has the name of the target or the weights; rename it"
@@ -1014,6 +1031,7 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
 
 def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]], **more: Any) -> ZarrTable:
     first = next(iter(reader.arrays.values()))
+    # Parts end with chunks, of which no two tasks decode the same.
     step = first.chunks[0] * max(1, _PART_ROWS // first.chunks[0])
     return ZarrTable(
         parts=tuple(ZarrPart(a, b, reader, places) for a, b in cuts(0, first.shape[0], step)),

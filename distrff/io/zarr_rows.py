@@ -247,6 +247,7 @@ def _is_on_disk(z: Any) -> bool:
 
 def _unwritten_chunks(z: Any) -> frozenset[str] | None:
     """The names of the chunks that a local array lacks; None where they are too many to be listed."""
+    # In an object store each look is a request, so that this would cost as much as reading.
     if not _is_on_disk(z) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
         return None
     # Zarr writes no chunk that holds the fill value alone, and reads a lost one as that value. Which are
@@ -434,6 +435,7 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
         raise InputError(f"{source}: the metadata of {name!r} cannot be read ({one_line(error)})") from error
     if isinstance(found, zarr.Array):
         return found
+    # With all names that there are, as the default ones are often not those of a group.
     if required:
         arrays = dict(group.arrays())
         others = ", ".join(sorted(arrays)) or "none"
@@ -452,6 +454,7 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
         steps = TableSteps.from_dict(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
+    # Before the names are made, whose number a damaged file may forge.
     if not steps.sizes_within(n_columns):
         raise InputError(f"{source}: its steps make more columns than the {n_columns} of X; write it again")
     if len(steps.names_out) != n_columns:
@@ -487,6 +490,7 @@ def _coordinate(group: Any, x_name: str) -> list[Any] | None:
 
 def dimensions_of(z: Any) -> tuple[str, ...] | None:
     """The names of an array's dimensions, where xarray writes them; None if it has none."""
+    # Format 2 keeps them among the attributes, format 3 in the metadata.
     names = z.attrs.get("_ARRAY_DIMENSIONS", getattr(z.metadata, "dimension_names", None))
     return None if names is None else tuple(map(str, names))
 
@@ -516,10 +520,12 @@ class CsrReader(ZarrReader):
         return self._chosen(field, self._shape, self.decoded_dtype("data"))
 
     def row_bytes(self, field: str) -> int:
+        # 8: the row's own entry of indptr.
         return int(self._entries_bytes) + 8 if field == "X" else super().row_bytes(field)
 
     def held_rows(self, field: str) -> int:
         return (
+            # + 1: a matrix may hold no entry at all.
             max(1, int(SPAN_BYTES / (self._entries_bytes + 1))) if field == "X" else super().held_rows(field)
         )
 
@@ -535,6 +541,7 @@ class CsrReader(ZarrReader):
         A = super().lazy(field)
         if field != "X":
             return A
+        # Blocks are CSR already, but the array above declares dense ones.
         return A.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=A.dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
@@ -544,6 +551,7 @@ class CsrReader(ZarrReader):
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:
         # Spans by entries, not by rows: a row may have any number of them.
         for a, b in cuts(start, stop, _INDPTR_ROWS):
+            # One more than rows: the last one ends there.
             indptr = self._entries("indptr", a, b + 1)
             if (np.diff(indptr) < 0).any():
                 raise InputError(f"rows {a} to {b - 1}: indptr decreases; write the sparse matrix again")
@@ -552,6 +560,7 @@ class CsrReader(ZarrReader):
             first = 0
             while first < b - a:
                 last = int(np.searchsorted(indptr, indptr[first] + max_entries, side="right")) - 1
+                # A row that is longer than a span is one by itself.
                 last = min(max(last, first + 1), b - a)
                 yield {"X": self._matrix(a + first, indptr[first : last + 1])}
                 first = last
@@ -614,6 +623,7 @@ class Coding:
     def decode(self, values: np.ndarray) -> np.ndarray:
         """The values; a missing one is NaN or NaT, or None among objects."""
         values = values.astype(self.stored, copy=False)  # integers of one width keep their bits
+        # As they are stored: scaled values would not meet them to the last bit.
         masks = [values == value for value in self.missing]
         absent = np.logical_or.reduce(masks) if masks else None
         of_numbers = self.dtype
@@ -636,6 +646,7 @@ class Coding:
     def _times(self, numbers: np.ndarray, absent: np.ndarray | None) -> np.ndarray:
         lost = np.isnan(numbers) if numbers.dtype.kind == "f" else numbers == _NAT
         lost = lost if absent is None else lost | absent
+        # What is lost may be any number, and would be refused below as too far away.
         numbers = np.where(lost, 0, numbers)
         if (np.abs(numbers.astype(np.float64)) * self.unit > _FARTHEST).any():
             raise InputError(
@@ -725,6 +736,7 @@ def _clock(name: str, attributes: Mapping[str, Any]) -> tuple[np.dtype, int, int
     calendar = str(attributes.get("calendar", "standard")).lower()
     start = pd.Timestamp(found[3])
     epoch = start.tz_convert(None) if start.tzinfo else start
+    # The standard calendar is Julian before 1582, while NumPy's is Gregorian throughout.
     if calendar not in _CALENDARS or (calendar != _CALENDARS[-1] and epoch.to_datetime64() < _REFORM):
         raise InputError(
             f"array {name!r} counts {units!r} in the {calendar} calendar, whose days are not those of "
