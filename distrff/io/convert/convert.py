@@ -853,7 +853,17 @@ class SparseEncoder:
         """The rows of a block, X in CSR, and their number; called in any thread."""
         found, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
         self._source.check_width(piece, found, first_index, self._step.width)
-        rows: Span = {"X": found.matrix(first_index, self._step.width).astype(self._step.dtype)}
+        try:
+            # NumPy would make infinity of a number that float32 cannot hold.
+            with np.errstate(over="raise"):
+                X = found.matrix(first_index, self._step.width).astype(self._step.dtype)
+        except FloatingPointError as error:
+            beyond = np.flatnonzero(np.abs(found.values) > np.finfo(np.float32).max)
+            row = int(np.searchsorted(found.starts, beyond[0], side="right")) - 1
+            raise InputError(
+                f"{self._source.place(piece, row)}: a number too large for float32; use dtype='float64'"
+            ) from error
+        rows: Span = {"X": X}
         if self.steps.target is not None:
             rows["y"] = self.steps.target.apply({LABEL: RawColumn("number", found.labels)}, 0)
         return rows, len(found.labels), {}

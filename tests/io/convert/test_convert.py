@@ -227,6 +227,7 @@ def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks, between):
         ("a,b\n1,2\n", {"target": "b", "positive": 7}, r"no row of .*has the label positive=7; give"),
         ("1 1:2\n1 1:2 2:x\n", {}, r"rows.csv, line 2, at '2:x': a value is no number"),
         ("1 1:2\n", {"one_hot": True}, "leave out one_hot"),
+        ("1 1:2\n0\n0 1:1e300\n", {"dtype": "float32"}, "line 3: a number too large for float32; use dtype"),
         ("1 1:1 1000000000:2\n0 1:3\n", {}, "makes 1,000,000,000 columns, but at most 33,554,432"),
     ],
 )  # fmt: skip
