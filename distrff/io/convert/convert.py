@@ -99,6 +99,7 @@ def open_source(
     if magic.startswith(MAGIC) or files[0].path.endswith(SUFFIXES):
         dialect.refuse_for(f"{files[0].name} is Parquet")
         return parquet_table(paths, storage_options)
+    # Excel workbooks are Zip archives, too.
     if magic.startswith(_NUMPY[0]):
         with files[0].fs.open(files[0].path, "rb") as archive:
             refuse_other_archive(archive, files[0].name)
@@ -108,6 +109,7 @@ def open_source(
         dialect.refuse_for(f"{files[0].name} is a file of NumPy")
         return ArraySource(files[0], x_name, y_name)
     head = head_of(files[0]._replace(encoding=dialect.encoding), 2**16)
+    # Before delimited text, for which its lines are fields between blanks.
     if looks_like_libsvm(head) and dialect.delimiter is None:
         dialect.refuse_for(f"{files[0].name} is a libsvm file")
         return LibsvmSource(files)
@@ -135,6 +137,7 @@ def version_of(files: Sequence[TextFile]) -> str:
     seen: list[tuple[str, int, str]] = []
     with storage_errors(f"{files[0].name} cannot be reached"):
         for file in files:
+            # A checksum would tell more, but take a pass over the files.
             info = file.fs.info(file.path)
             seen.append((file.name, *size_and_version(info)))
     return f"{len(files)} files, {sum(n for _, n, _ in seen):,} bytes, version {digest_of(seen)[:8]}"
@@ -168,6 +171,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB", "a SAS file", _frame("read_sas('{}')")),
     (rb"MATLAB 5", "a MATLAB file", "numpy.savez('rows.npz', **scipy.io.loadmat('{}'))"),
     (rb"%%MatrixMarket", "a MatrixMarket file", "fit scipy.sparse.csr_array(scipy.io.mmread('{}'))"),
+    # R compresses by gzip, which is unpacked before anyone looks here.
     (rb"X\n\x00{3}|RD[AX][23]\n", "a file of R", "arrow::write_parquet(readRDS('{}'), 'rows.parquet') in R"),
     (rb"\x04\x22\x4d\x18", "compressed by lz4", _OTHER.format(" by lz4 -d")),
     (rb"\xff\x06\x00\x00sNaPpY", "compressed by Snappy", _OTHER.format("")),
@@ -181,6 +185,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
         "the pointer to a file in Git LFS",
         "fetch the file itself by git lfs pull",
     ),
+    # Before JSON, which begins alike: the first that fits is named.
     (rb"\s*\{[^\n]*\}\s*(\n|$)", "JSON lines", _frame("read_json('{}', lines=True)")),
     (rb"\s*[\[{]\s*[\[{\"\]}]", "JSON", _frame("read_json('{}')")),
     (
@@ -188,6 +193,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
         "an ARFF file",
         _frame("DataFrame(scipy.io.arff.loadarff('{}')[0])"),
     ),
+    # Before XML, of which HTML has the form.
     (rb"(?i)\s*<(!doctype html|html|table)", "an HTML page", _frame("read_html('{}')[0]")),
     (rb"\s*<\?xml|\s*<\w+[ >]", "an XML file", _frame("read_xml('{}')")),
 )
@@ -375,6 +381,7 @@ def convert(
         types=types, keep_index=keep_index,
     )  # fmt: skip
     dialect = Dialect(delimiter, decimal, header, quote, encoding)
+    # Before the dialect is guessed, as columns of words tell nothing of the decimal sign.
     words = [str(name) for name, kind in (types or {}).items() if kind == "text"]
     arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
     source = open_source(src, dialect=dialect, words=words, **arrays)
@@ -385,8 +392,10 @@ def convert(
     )
     if place is not None:
         files = files_of(src, storage_options)
+        # The targets of a .npy file are a file of their own, which may change as well.
         if y_name is not None and isinstance(source, ArraySource) and source.is_npy:
             files += files_of(y_name, storage_options)
+        # All that any byte of the output follows from, and so the version: another one may write other bytes.
         given = {field.name: getattr(options, field.name) for field in fields(options)}
         given |= {"dialect": dialect, "x_name": x_name, "y_name": y_name, "dtype": dtype}
         given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
@@ -452,6 +461,8 @@ def id_array(i: int) -> str:
 TEST = "test"
 """Name of the group of the test rows, inside the group of the others."""
 
+# CSR takes 12 bytes an entry, dense float64 8, so that it saves room below two thirds; but it costs more time
+# an entry, and pays for rows that are wide and nearly empty.
 _MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 
@@ -471,6 +482,7 @@ class Conversion:
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
+        # As an exception, a signal to end lets what is finished be saved.
         with nullcontext() if checkpoint.location is None else ending_on_sigterm():
             report = checkpoint.finished(location)
             while report is None:
@@ -495,7 +507,7 @@ class Conversion:
             encoder, report = self._encoder()
             sink, n_raw, n_kept, unseen = self._first_pass(group, encoder)
             with saved_at_the_end(checkpoint.write_notes):
-                n_rows, n_test = [*sink.finish(), 0][:2]
+                n_rows, n_test = [*sink.finish(), 0][:2]  # 0 without test rows
         if self.order.n_parts > 1 and not (n_rows and n_test):
             raise InputError(
                 f"test_fraction={self.order.test_fraction} of {n_rows + n_test} rows leaves none "
@@ -513,10 +525,12 @@ class Conversion:
             "layout": "csr" if is_sparse else "dense",
             "dtype": str((X["data"] if is_sparse else X).dtype),
         }
+        # Before the marks: after a kill in between the next call finds its report, and writes nothing again.
         checkpoint.finish(report)
         # The outer group last: readers look at its mark.
         for written in [group[TEST], group] if self.order.n_parts > 1 else [group]:
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
+            # Not for libsvm, whose millions of columns have numbers alone.
             if isinstance(encoder, TableEncoder):
                 written.update_attributes({"column_names": list(encoder.steps.names_out)})
             mark_complete(written)
@@ -534,9 +548,12 @@ class Conversion:
         # and dense for a table, whatever the output is.
         if done["is_sparse"] is not None:
             sink = self._sink(group, done["is_sparse"])
+        # Each once, as an id may be a column of X as well.
         names = dict.fromkeys([*encoder.steps.raw_names, *self.ids])
+        # Of a finished first pass all rows lie in runs.
         pieces: Iterator[Any] = iter(()) if done["is_last"] else source.pieces(list(names), done["mark"])
         with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(checkpoint.write_run):
+            # Encoded in threads and taken in order, so that files and runs hold the same bytes each time.
             for piece, (rows, n, new) in in_order(encoder.encode, pieces):
                 unseen = Unseen.total([unseen, new])
                 n_kept += rows["X"].shape[0]
@@ -551,6 +568,7 @@ class Conversion:
                 advance_to(piece.position)
                 done |= {"mark": piece.mark, "n_raw": done["n_raw"] + n}
                 done["n_positive"] += n_positive
+                # A copy, since `done` goes on before the run is written.
                 checkpoint.advance(dict(done))
             if sink is None:
                 raise InputError(
@@ -562,6 +580,7 @@ class Conversion:
                     f"no row of {source.name} has the label positive={positive!r}; give one that the "
                     f"target holds"
                 )
+            # Only the end of the source says so: a last piece looks like any other.
             if not done["is_last"]:
                 checkpoint.advance(done | {"is_last": True})
         return sink, done["n_raw"], n_kept, unseen
@@ -575,6 +594,7 @@ class Conversion:
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
         source, checkpoint = self.source, self.checkpoint
+        # Steps of an earlier process spare the pass that found them, and its runs are encoded by them.
         types, steps, report = checkpoint.steps or (checkpoint.value("types"), self.steps, None)
         if types is not None:
             source.restore(types)
@@ -586,6 +606,7 @@ class Conversion:
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
             return SparseEncoder(source, steps), report
+        # Last, so that an id that X has as well is read as text, too: 007 stays 007.
         if isinstance(source, CsvSource):
             source.identify(self.ids)
         return TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None), report
@@ -619,6 +640,7 @@ class Conversion:
         with _progress("look through", source, checkpoint) as advance_to, saved_at_the_end(save):
             pieces: Iterator[Any] = source.pieces(names, done[0])
             for piece, part in in_order(function, pieces):
+                # In one assignment: a signal between two would leave a piece counted twice, or never.
                 done = (piece.mark, merge(done[1], part))
                 advance_to(piece.position)
                 if checkpoint.is_due():
@@ -637,9 +659,11 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
     """Yield an empty folder for buckets of rows: inside a local group, else among the temporary files."""
     store = group.store
     if isinstance(store, zarr.storage.LocalStore):
+        # On the disk that must hold the output as well; hidden, so that it is not synced with it.
         with own_folder(Path(store.root), ".buckets-") as folder:
             yield folder
         return
+    # Others can look into the folder of temporary files, but not into this one.
     parent = Path(tempfile.gettempdir())
     with full_disk_errors(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
         yield folder
@@ -648,6 +672,7 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 @contextmanager
 def _progress(label: str, source: RawSource, checkpoint: Checkpoint) -> Iterator[AdvanceTo]:
     """Yield a function that tells a line of progress and a checkpoint how much of the source is read."""
+    # Stores that tell no sizes give 0, by which no share can be said.
     total = max(1, source.total)
 
     def advance_to(position: int) -> None:
@@ -691,15 +716,18 @@ def _table_steps(
 
 def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
     """Whether no row after the first ones can change the steps."""
+    # Means are those of all rows.
     if options.missing in ("mean", "indicator"):
         return False
     for name in choice.used:
         column = head.columns[name]
+        # A later row says what an empty column is; categories and the least time are known after all rows.
         if column.is_empty or (name in choice.columns and column.kind not in ("number", "clock")):
             return False
     if options.positive is None or not choice.target:
         return True
     target = head.columns[choice.target[0]]
+    # A label that the first rows hold is there; another one may come, or be a mistake.
     return target.kind != "text" or str(options.positive) in (target.words or {})
 
 
@@ -713,7 +741,7 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
 
     def looked_at(piece: TextBlock) -> tuple[int, int, bool]:
         rows = source.rows(piece)
-        first, last = 1, 0
+        first, last = 1, 0  # no entries: an empty range
         if len(rows.indices):
             first, last = min(first, int(rows.indices.min())), int(rows.indices.max())
         return first, last, bool((rows.labels == np.floor(rows.labels)).all())
@@ -732,6 +760,7 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
         raise InputError(f"{source.name} holds no entries index:value; give a file with some")
     # Both bases are in use, and a file says which only by an index 0: without one its columns begin with 1.
     name = next(name for name, index in FIRST_INDEX.items() if index == first)
+    # Whole labels may be classes, which read better as integers.
     kind = "uint8" if positive is not None else "int64" if labels_are_whole else "float64"
     target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
     return TableSteps((NumberStep(name, str(dtype), last + 1 - first),), target)
@@ -765,6 +794,7 @@ class TableEncoder:
 
         Called in any thread. An InputError names the place of a value that cannot be used.
         """
+        # Refused here, where the piece still knows its file and line; rows that are written know neither.
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
         self._refuse_missing(piece, raw)
@@ -787,6 +817,7 @@ class TableEncoder:
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
         largest = np.finfo(np.float32).max
+        # Slow, but only once, for the message.
         for step in self.steps.columns:
             values = raw[step.name].values
             if raw[step.name].kind != "number":

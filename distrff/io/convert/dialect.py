@@ -20,6 +20,7 @@ DELIMITERS = ",\t;|"
 WHITESPACE = "whitespace"
 """The delimiter of fields that are set apart by runs of blanks and tabs."""
 _SPELLINGS = {"tab": "\t", r"\t": "\t", r"\s+": WHITESPACE, "comma": ",", "semicolon": ";", "space": " "}
+# Spellings that are usual in tables; "?" is that of the UCI sets.
 _MISSING = ("", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?")
 NULLS = [before + word + after for word in _MISSING for before in ("", " ") for after in ("", " ")]
 """The spellings of a missing value, in columns of numbers and of text; Arrow does not strip blanks."""
@@ -70,6 +71,7 @@ class Dialect:
                 raise InputError(
                     f"encoding={self.encoding!r} is not known; give one such as latin-1"
                 ) from None
+            # UTF-8 is what is read anyway, without a decoder.
             object.__setattr__(self, "encoding", None if name == "utf-8" else name)
 
     @property
@@ -117,6 +119,7 @@ def opening_of(
         text = head.decode()
     except UnicodeDecodeError as error:
         text = head.decode(errors="replace")
+        # A wrong byte among the names spoils them all; one further down is found with its line and column.
         if error.start <= len(head.splitlines()[0]):
             raise not_utf8(f"{file}, line 1") from None
     if not text.strip():
@@ -162,12 +165,14 @@ def _codes_in(records: list[list[str]]) -> dict[int, str]:
 def _lines(text: str, dialect: Dialect) -> Iterator[str]:
     if dialect.delimiter == WHITESPACE:
         text = in_columns(text.encode(), dialect.quote).decode()
+    # str.splitlines would also cut at form feeds and other marks inside of fields.
     return iter(io.StringIO(text, newline=""))
 
 
 def in_columns(data: bytes, quote: str | None) -> bytes:
     """Lines with one tab for each run of blanks between their fields."""
     lines, q = data.splitlines(), re.escape((quote or "").encode())
+    # Without quotes bytes.split does it, far faster than a pattern.
     if quote is None or quote.encode() not in data:
         return b"".join(b"\t".join(line.split()) + b"\n" for line in lines)
     field = re.compile(rb"%b(?:[^%b]|%b%b)*%b[^ \t]*|[^ \t]+" % (q, q, q, q, q))
@@ -201,6 +206,7 @@ class _Reading(NamedTuple):
 
     @property
     def score(self) -> float:
+        # Half a point for the fields alone, or tables of words would all have 0.
         return self.share * (self.typed + 0.5)
 
 
@@ -243,9 +249,11 @@ def _read(text: str, dialect: Dialect, words: Collection[str] = ()) -> _Reading:
         records = list(filter(None, dialect.records(_lines(text, dialect))))
     except csv.Error:  # a field of more than 128 KB
         records = []
+    # Names are text in any table, so the first record says nothing.
     body = records[1:] or records
     if not body:
         return _Reading(replace(dialect, decimal=dialect.decimal or "."), [[]], 0, 0.0, 0.0)
+    # The most frequent number and not that of the first line, which may be a title.
     ((n_fields, n),) = Counter(map(len, body)).most_common(1)
     fields = [at for record in body if len(record) == n_fields for at in enumerate(map(str.strip, record))]
     fits = [tuple(bool(pattern.fullmatch(field)) for pattern in _TYPED.values()) for _, field in fields]
@@ -253,6 +261,7 @@ def _read(text: str, dialect: Dialect, words: Collection[str] = ()) -> _Reading:
     n_point, n_comma = (
         sum(fit[d] for fit, (i, _) in zip(fits, fields, strict=True) if i not in said) for d in (0, 1)
     )
+    # Whole numbers fit both signs and count for both.
     dialect = replace(dialect, decimal=dialect.decimal or ("," if n_comma > n_point else "."))
     return _Reading(dialect, records, n_fields, n / len(body), sum(map(any, fits)) / len(fields))
 
@@ -264,6 +273,7 @@ def _places_of(columns: Collection[str], names: Sequence[str]) -> set[int]:
 
 _OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf|"
 _OTHERS += "|".join(map(re.escape, _MISSING))
+# No group begins with 0: 0.123 has no thousands.
 _THOUSANDS = r"[-+]?[1-9]\d{0,2}(%s\d{3})+(%s\d+)?"
 _TYPED = {
     d: re.compile("|".join([number_pattern(d), _THOUSANDS % (re.escape(o), re.escape(d)), _OTHERS]))
@@ -285,6 +295,7 @@ def _check_decimal(reading: _Reading, file: str, words: Collection[str]) -> None
     n_comma, n_point = map(len, found.values())
     names = dict(enumerate(reading.records[0], 1)) if not any(map(_is_typed, reading.records[0])) else {}
     first = {d: f"{at[0][0]!r} (column {names.get(at[0][1], at[0][1])!r})" for d, at in found.items() if at}
+    # Of a few odd fields the many decide; half as many leave a doubt.
     if n_comma and 2 * min(n_comma, n_point) >= max(n_comma, n_point):
         what = f"both {first[',']} and {first['.']} may be numbers with a decimal sign"
     elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f, _ in found[","]):
@@ -335,6 +346,7 @@ _YEAR = re.compile(r"(19|20)\d\d", re.ASCII)
 def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
     """Whether the first record holds names: what a model needs, or else words and no number."""
     first, others = records[0], records[1:]
+    # A model of numbered columns was fitted to rows without names.
     if known and set(known) <= set(map(str, range(len(first)))):
         return False
     if known and set(known) <= set(_named(first, known)):

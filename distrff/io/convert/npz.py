@@ -99,6 +99,7 @@ class ArraySource(RawSource):
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[ArrayBlock]:
         """Yield the rows in runs of about 8 MB of X; with the mark of a run as `after`, those after it."""
+        # The mark is a number of rows: plain arrays begin again at any of them.
         row_bytes, first = self._dtype.itemsize * self._n_columns, int(after or 0)
         with ExitStack() as stack:
             X, y = self._arrays(stack)
@@ -132,9 +133,8 @@ class ArraySource(RawSource):
         # files only.
         with storage_errors(f"{self.file.name} cannot be reached"):
             handle = stack.enter_context(self.file.fs.open(self.file.path, "rb"))
-        self.is_npy = (
-            handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-        )  # X is a file of its own, y another
+        # Then X is a file of its own, and y another.
+        self.is_npy = handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         handle.seek(0)
         if self.is_npy:
             return _Stream(handle, self.file.name, stack), self._targets_beside(stack)
@@ -148,6 +148,7 @@ class ArraySource(RawSource):
                     f"{self.file.name} has no array {name!r}; give {parameter} as one of: "
                     f"{', '.join(members) or 'none'}"
                 )
+            # A stream, as a compressed member is not to be unpacked to disk or memory.
             stream = stack.enter_context(archive.open(f"{name}.npy"))
             return _Stream(stream, f"array {name!r} of {self.file.name}", stack)
 
@@ -175,6 +176,7 @@ class _Stream:
         with _reading(name):
             # By the header alone: pickled objects are never loaded.
             version = npy.read_magic(handle)
+            # Format 3 differs from 2 in the names of fields alone, which are refused below.
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             self.shape, by_columns, self.dtype = read(handle)
         if self.dtype.hasobject or self.dtype.names:
@@ -191,6 +193,7 @@ class _Stream:
         self._at += n
         if self._rows is None:
             with _reading(self.name):
+                # Relative, so that it holds in a member of an archive, too, which is unpacked up to there.
                 self._handle.seek(n * self._row_bytes, 1)
 
     def take(self, n: int) -> np.ndarray:
@@ -206,7 +209,7 @@ class _Stream:
 
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
-    """An array in Fortran order as a memory map of a temporary file, since its rows are scattered."""
+    """An array in Fortran order as a memory map of a temporary file."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
     with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):
@@ -220,6 +223,7 @@ def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
 def _labels(y: np.ndarray) -> RawColumn:
     if y.dtype.kind in "biuf":
         return RawColumn("number", y)
+    # Coded here, as a batch of Arrow's would be: labels of text are few.
     words, codes = np.unique(y.astype(str), return_inverse=True)
     return RawColumn("text", codes.astype(np.int32), words=tuple(words.tolist()))
 

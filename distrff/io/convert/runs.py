@@ -228,6 +228,7 @@ class DenseWriter(GroupWriter):
 
     def _new_array(self, name: str, parts: Span) -> GrowingArray:
         row_bytes = parts["X"].dtype.itemsize * parts["X"].shape[1]
+        # By the rows of X for all arrays, which grow by the same number of rows at a time.
         chunk = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         shard = chunk * _SHARD_CHUNKS
         try:
@@ -265,6 +266,7 @@ class SparseWriter(GroupWriter):
         self._group.require_group("X")
         length = _SPARSE_CHUNK if name in _ENTRIES else self._chunk_rows or 2**16
         array = GrowingArray(self._group, name, parts[name], length)
+        # At once: data and indices of rows without an entry would never be written, and readers need them.
         if not self._before.get(name):
             array.create(length)
         return array
@@ -274,6 +276,7 @@ class SparseWriter(GroupWriter):
         super().finish()
         if not self._arrays:
             return 0
+        # indptr has one more than there are rows.
         n_rows = self._arrays["X/indptr"].written - 1
         # By these attributes other readers (anndata) recognize such a matrix.
         encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
@@ -330,6 +333,7 @@ class Sink:
         if self._order.shuffle is not None:
             keys = np.empty(len(parts), np.uint64)
             for part, (first, n) in enumerate(zip(self._n_rows.tolist(), counts.tolist(), strict=True)):
+                # Numbered within their part: its order must not hang on how many rows the other one has.
                 keys[parts == part] = shuffle_keys(np.arange(first, first + n), self._order.shuffle)
             self._checkpoint.runs.append(parts, keys, rows)
         else:
@@ -459,6 +463,7 @@ class Runs:
 
     def find(self) -> None:
         """Take the runs of an earlier process, from the first on up to one that is missing or damaged."""
+        # One listing in place of a request for each number.
         names = set(filter(_RUN.fullmatch, self._place.names()))
         n = next(i for i in range(len(names) + 1) if _name(i + 1) not in names)
         places = [self._place.within(_name(i + 1)) for i in range(n)]
@@ -506,6 +511,7 @@ class Runs:
         if n_pieces:
             all_cells, keys, rows = zip(*self._waiting[:n_pieces], strict=True)
             cells = np.concatenate(all_cells)
+            # By cells alone: the keys within one are sorted once, when all runs are joined.
             order = np.argsort(cells, kind="stable")
             joined = {name: joined_rows([one[name] for one in rows]) for name in rows[0]}
             arrays, tree["words"], tree["n_columns"] = _sorted_arrays(joined, order)
@@ -551,6 +557,7 @@ class Runs:
         found = [rows for rows in prefetched(reads, _N_READERS, _N_READERS) if len(rows.get("key", ()))]
         if not found:
             return {}
+        # No two keys are equal, so that any way to sort gives one order.
         order = np.argsort(np.concatenate([rows.pop("key") for rows in found]))
         return {name: joined_rows([rows.pop(name) for rows in found])[order] for name in list(found[0])}
 
@@ -638,6 +645,7 @@ class Checkpoint:
         if self.location is not None and self._stage:
             began, done_before = self._began
             done, left = self._stage["done"] - done_before, self._stage["total"] - self._stage["done"]
+            # By this process alone: an earlier one may have had another machine.
             seconds = (ended - began) * left / done if done > 0 else None
             progress = self._stage | {"seconds_left_of_stage": seconds, "written": time.time()}
             write_progress(self.location, progress)
@@ -648,6 +656,7 @@ class Checkpoint:
     def finished(self, location: Location) -> dict[str, Any] | None:
         """The report if the output is complete at its place, and only this checkpoint was left."""
         report, target = self._header.get("report"), location.path
+        # The report is noted before the output gets to its place; until then it is not finished.
         if report is None or (target is not None and partial_folder(target, str(self.token)).exists()):
             return None
         attributes = (location.root() or {}).get("attributes") or {}
@@ -746,7 +755,8 @@ class Checkpoint:
             return
         started, now, notes = time.monotonic(), time.time(), self._notes
         if self._group is not None and isinstance(self._group.store, zarr.storage.LocalStore):
-            # Else a note could outlive what it speaks of when the machine fails.
+            # Else a note could outlive what it speaks of when the machine fails. Two seconds more, as some
+            # file systems (FAT) keep times that coarsely.
             sync_files(Path(self._group.store.root), self._synced - 2)
         self.keep("output", notes, started)
         self._written_notes, self._synced = notes, now

@@ -198,6 +198,7 @@ class _Chunks:
 
     def read(self, n_bytes: int) -> bytes:
         found = self.peek(n_bytes)
+        # A bytearray gives up its front without a copy of the rest.
         del self._held[:n_bytes]
         return found
 
@@ -347,6 +348,7 @@ class CsvSource(TextSource):
         }
 
     def state(self) -> dict[str, Any]:
+        # In Arrow's own form, which reads all types back; `pa.type_for_alias` knows few of their names.
         types = pa.schema(self.types).serialize().to_pybytes()
         return {"types": types.hex(), "whole": sorted(self._whole)}
 
@@ -357,6 +359,8 @@ class CsvSource(TextSource):
 
     def follow(self, steps: TableSteps) -> None:
         """Read text where the steps take text, and numbers where they take numbers."""
+        # Arrow's guess from a few rows may differ from the fit's, as for a column of codes that are all
+        # digits.
         kinds = {step.name: step.reads for step in steps.columns}
         self._categories = {name: frozenset(step.categories) for name, step in steps.categories.items()}
         if steps.target is not None:
@@ -378,9 +382,8 @@ class CsvSource(TextSource):
         Raises `WiderTypes` for values that do not fit the types so far, and an InputError with file, line and
         column for those that cannot be read.
         """
-        for i in range(
-            1, len(self._files)
-        ):  # whose headers are checked before an hour is spent on the first file
+        # All headers are checked before an hour is spent on the first file.
+        for i in range(1, len(self._files)):
             self._opening(i)
         first, skipped = after or (0, 0)
         for piece in self._in_order(first, lambda i: self._pieces_of(i, names)):
@@ -398,6 +401,7 @@ class CsvSource(TextSource):
             if not _COLUMN.search(str(error)):
                 self._fail(i, start, error)
             wider = self._widened(i, start, types, error)
+            # A column that met a fraction holds no whole numbers any more, for labels and ids alike.
             self._whole = {name for name in self._whole if wider[name] == self.types[name]}
             self.types = wider
             raise WiderTypes from error
@@ -416,6 +420,7 @@ class CsvSource(TextSource):
                 return column.dictionary.cast(pa.int64()).to_numpy()[column.indices.to_numpy()]
             self._whole = self._whole - {name}
             raise WiderTypes
+        # The "" is for code -1, a missing id.
         words = np.array([*column.dictionary.to_pylist(), ""], dtype=object)
         return words[column.indices.fill_null(-1).to_numpy()]
 
@@ -435,6 +440,7 @@ class CsvSource(TextSource):
         if i not in self._openings:
             file = self._files[i]
             head, has_names = head_of(file), self.dialect.header
+            # An empty file among others has no rows, but where they have headers it lacks one.
             if not head.strip() and not has_names:
                 return Opening(self.dialect, self.names, 0, 0)
             found = opening_of(head, self.dialect, file.name, self._known, self._words)
@@ -513,6 +519,7 @@ class CsvSource(TextSource):
         arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
         found = arrow_csv.read_csv(
             pa.BufferReader(sink.getvalue()),
+            # One block, since Arrow infers types from the first one alone.
             arrow_csv.ReadOptions(column_names=list(types), block_size=2 * sink.getvalue().size + 1),
             arrow_csv.ParseOptions(newlines_in_values=True),
             arrow_csv.ConvertOptions(decimal_point=self.dialect.decimal, null_values=NULLS),
@@ -530,12 +537,14 @@ class CsvSource(TextSource):
             if wide is None or (name in self._declared and raw_kind(wide) != self._declared[name]):
                 self._fail(i, start, error)
             wider[name] = wide
+        # Else reading again would fail again, without end.
         if wider == self.types:
             self._fail(i, start, error)
         return wider
 
     def _look_at(self, name: str, column: pa.Array) -> None:
         """Note text in a column of mostly numbers: likely a typing error, which would become a category."""
+        # Arrow has bytes where text is not UTF-8; reading by record finds the line.
         if pa.types.is_binary(column.type):
             self._fail(0, 0, None)
         if not pa.types.is_string(column.type):
@@ -572,6 +581,7 @@ class CsvSource(TextSource):
                     f"columns ({self.dialect.described()}); {remedy}"
                 )
             for j, field in enumerate(fields):
+                # Surrogates stand for bytes that are not UTF-8, see `Utf8Stream.lines`.
                 if any("\udc80" <= c <= "\udcff" for c in field):
                     raise not_utf8(f"{file}, line {line}, column {self.names[j]!r}")
         if found is None:
@@ -677,6 +687,7 @@ def _oddity(value: str) -> str:
 
 # Types with which columns of delimited text are read.
 
+# Arrow codes the words while it reads, in threads; categories need the codes alone.
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -701,11 +712,13 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
     if _is_numeric(known) and _is_numeric(found):
         return pa.float64()
     if raw_kind(known) == raw_kind(found) == "time":
+        # The finest unit, in which dates and seconds are exact as well.
         return pa.timestamp("ns")
     return None
 
 
 def _is_beyond_int64(column: pa.Array) -> bool:
+    # Where a whole number is beyond int64 Arrow infers floats, which round it.
     return pa.types.is_floating(column.type) and (pc.max(column).as_py() or 0.0) >= 2.0**63
 
 
@@ -716,11 +729,13 @@ def _is_numeric(kind: pa.DataType) -> bool:
 # Lines `label index:value index:value ...` as sparse rows.
 
 
+# Letters of inf and nan pass: they are refused later with their line, not taken for text.
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
 _ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
 _SEVERAL_LABELS = re.compile(rb"\s*[-+.\deE]+(,[-+.\deE]+)+" + _ENTRIES)
 _QUERY = re.compile(rb"\s*[-+.\deE]+\s+qid:\S+" + _ENTRIES)
 _ANY_LABELS = re.compile(rb"\s*([-+.\deE]+(,[-+.\deE]+)*)?" + _ENTRIES)
+# Indices are int32, and so must be the number of columns, one more.
 _LARGEST_INDEX = 2**31 - 2
 _NO_LABEL = "the label is no number; a line of a libsvm file begins with one label, a number"
 _NO_INDEX = "an entry is not index:value with a whole index; correct the line"
@@ -754,6 +769,7 @@ def refuse_other_libsvm(head: bytes, name: str) -> None:
 
 def _first_lines(head: bytes) -> list[bytes]:
     """Up to ten lines without comments, and without the last one, if others remain."""
+    # The last line may be cut off, and say nothing of the form.
     lines = [line.rstrip() for line in head[: 2**16].splitlines()[:10]]
     return [line for line in (lines[:-1] or lines) if line and not line.lstrip().startswith(b"#")]
 
@@ -804,6 +820,7 @@ class LibsvmSource(TextSource):
     def rows(self, block: TextBlock) -> SparseRows:
         """Rows of a block; raises InputError with file and line for what is not in libsvm form."""
         rows = _decoded(block.data)
+        # The line reader decides, not Arrow: what only Arrow refuses is read, if slowly.
         return _read_by_line(block) if rows is None else rows
 
     def check_width(self, block: TextBlock, rows: SparseRows, first_index: int, n_columns: int) -> None:
@@ -858,8 +875,10 @@ def _decoded(text: bytes) -> SparseRows | None:
     labels, values, indices = numbers[~is_entry], numbers[is_entry], index.drop_null().to_numpy()
     at = np.flatnonzero(~is_entry)
     starts = np.append(at - np.arange(len(at)), len(values))
+    # Indices rise within a row; the first one of a row may be any.
     rises = np.diff(indices, prepend=-1) > 0
     rises[starts[:-1][starts[:-1] < len(values)]] = True
+    # Before they become int32, where a larger one would be another index.
     in_range = not len(indices) or 0 <= indices.min() <= indices.max() <= _LARGEST_INDEX
     if not (in_range and rises.all() and np.isfinite(numbers).all()):
         return None
@@ -897,6 +916,7 @@ def _entry(word: bytes, last: int) -> tuple[int, float]:
     index, colon, value = word.partition(b":")
     if not colon or not index.isdigit():
         raise ValueError(_NO_INDEX)
+    # The length first: int() takes quadratic time in it, and refuses thousands of digits by another error.
     if len(index) > 20 or int(index) > _LARGEST_INDEX:
         raise ValueError(_TOO_LARGE)
     if int(index) <= last:
@@ -906,6 +926,7 @@ def _entry(word: bytes, last: int) -> tuple[int, float]:
 
 def _number(text: bytes, otherwise: str) -> float:
     try:
+        # Python reads 1_000 as a number, which no other reader of such files does.
         number = float(b"_" if b"_" in text else text)
     except ValueError:
         raise ValueError(otherwise) from None
