@@ -106,7 +106,6 @@ def _of_function(module: _Module, node: ast.FunctionDef, skipped: int) -> dict[s
 
 def _literal(module: _Module, default: ast.expr | None) -> Any:
     """Value of a default: a literal, or a constant of the module; None where there is none."""
-    # A default such as MAX_ROWS is a constant of the same module.
     if isinstance(default, ast.Name):
         default = module.constants[default.id]
     return None if default is None else ast.literal_eval(default)

@@ -85,7 +85,6 @@ def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
     -----
     The union of `pair_bound` over the at most n²/2 distinct pairs.
     """
-    # n²/2 pairs, each with the factor 2 of `pair_bound`.
     return min(1.0, n_rows**2 * math.exp(-n_components * eps**2 / 4))
 
 
@@ -517,7 +516,6 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
     Markov's inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2) (`sketch_square`), and never
     more than 1.
     """
-    # Two events, of δ/2 each: the sketch of the columns, and the draw of frequencies for sketched rows.
     of_sketch = math.sqrt(min(1.0, float(sketch_square(kappa, n_buckets).sum()) / (delta / 2)))
     return of_sketch + pairs_error(delta / 2, n_components, kappa.size)
 

@@ -114,7 +114,7 @@ class PassSums:
                 for other in [one for one, left in _UNWRITTEN.items() if not left.sums]:
                     del _UNWRITTEN[other]
                 unwritten = _UNWRITTEN[self] = _Unwritten(time.monotonic() + seconds_between(self.every))
-            # Weakly: on a worker Dask holds the partial until it is merged, in this process the tree does.
+            # Weakly: on a worker Dask holds the partial until it is merged, in the client the tree does.
             unwritten.sums[node] = partial
             is_due = time.monotonic() >= unwritten.due
             if is_due:
@@ -322,7 +322,7 @@ class Checkpoint:
 
     def next_key(self, *what: Any) -> str:
         """Key of the next action, which depends on it and on all before."""
-        # The digest is never begun anew: a key stands for all steps before as well.
+        # One digest for all steps, so that a key stands for all steps before as well.
         for value in what:
             update_digest(self._digest, value)
         return self._digest.hexdigest()[:32]

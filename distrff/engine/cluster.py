@@ -106,8 +106,8 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
     `memory_limit` is a size such as "4GB" or "4GiB", "auto", "0" or None.
     """
     if memory_limit is None or memory_limit == "auto":
-        # Dask's own "auto" is the share of a worker's threads in all cores: two workers on 16 of them would
-        # have an eighth of the memory.
+        # Dask's own "auto" is the share of a worker's threads in all cores: on 16 cores two workers of one
+        # thread would have a sixteenth of the memory each.
         return int(MEMORY_LIMIT) // n_workers
     try:
         size = int(parse_bytes(memory_limit))

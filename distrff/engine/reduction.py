@@ -249,7 +249,7 @@ def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int)
     """
     min_rows = max(_MIN_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
     max_rows = max(min(_MAX_SEGMENT_ROWS, 2 * min_rows), -(-n_rows // _MANY_LIGHT_SEGMENTS))
-    # Each half has 2²⁴ products, some 17 ms (a million rows of D = 2048 take 2.2 s); a task costs 5 to 9 ms.
+    # Each half has 2²⁴ products, some 18 ms (a million rows of D = 2048 take 2.2 s); a task costs 5 to 9 ms.
     min_segments = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
     n_segments = _power_of_two_at_most(n_rows // min_rows, min_segments, _LIGHT_SEGMENTS)
     if n_rows > n_segments * max_rows:
@@ -263,7 +263,8 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
     An entry takes as long as several columns of dense features: its bin, a look-up, and sums out of order.
     Tiles are large, so that the sums of a bin are updated several times while they are in a cache.
     """
-    # Segments as of dense features of the same time; `tile_rows` are aligned by it and then made larger.
+    # Segments as for dense features that take as long, in multiples of the smallest tile; tiles are then
+    # made larger.
     cuts = light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
     tile_rows = max(_SPARSE_TILE_ROWS, min(cuts.segment_rows, _SPARSE_TILE_ENTRIES // n_entries))
     return replace(cuts, tile_rows=tile_rows)

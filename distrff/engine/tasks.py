@@ -336,7 +336,7 @@ class SegmentCache:
 
     def forget_gone(self, threads: Mapping[str, int]) -> None:
         """Forget what was on workers that take no tasks."""
-        # To drop the handles is all: the scheduler forgets the tasks then, and makes nothing anew for nobody.
+        # Dropping the handles is enough: the scheduler then forgets the tasks, and does not run them again.
         for segment in [i for i, place in self._places.items() if place.worker not in threads]:
             del self._places[segment]
 
@@ -578,11 +578,11 @@ class LocalExecution(Workers):
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with libraries().limit(limits=1, user_api="blas"):
-            # Else without a graph: to build and run one of a single task took milliseconds, a fifth of a fit
-            # to a thousand rows.
             if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
                 tasks = [delayed_task(function, args, group) for args in calls]
                 return list(dask.compute(*tasks, scheduler=self._scheduler))
+            # Without a graph: to build and run one for a single task takes milliseconds, a fifth of a fit to
+            # a thousand rows.
             n_threads = min(self.n_threads, len(calls))
             if n_threads <= 1:
                 return [function(*args) for args in calls]

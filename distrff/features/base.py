@@ -373,8 +373,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.specification_.nested_sizes()
 
     @property
-    # ClassNamePrefixFeaturesOutMixin counts the names of its features by it.
     def _n_features_out(self) -> int:
+        # ClassNamePrefixFeaturesOutMixin counts the names of its features by it.
         return self.specification_.n_features
 
     def __sklearn_tags__(self) -> Any:

@@ -710,12 +710,11 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
     # With four to eight rows a feature, conjugate gradients on all rows took 3 to 11 passes.
     size = sample_size(plan.size, plan.stride)
     grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
-    # That of a sum over fewer rows.
-    # The floor falls as 1/√n, and `grams` knows the number of all rows.
+    # That of a sum over fewer rows: it falls as 1/√n, and `grams` knows the number of all rows.
     floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
     calls = [(grams.total, max(floor, level), grams.system) for level in levels]
-    # By ratio: a factor that is off by a has a condition number of a.
+    # By ratio, as in `factor_levels`.
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
     return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)
 

@@ -449,9 +449,9 @@ def _with_solutions(
     """The choice, the model of all rows, and the coefficients and intercepts without each fold."""
     # An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive
     # definite, but not every one that is solved here. Then the best of the larger alphas is taken.
+    # It ends: each round takes a larger alpha of the grid, or raises where none is left.
     while True:
         try:
-            # It ends: each round takes a larger alpha of the grid, or raises where none is left.
             is_known = bool(search.fold_solutions)
             solution, *others = grams.solutions(range(0) if is_known else held_out, search.alpha)
             of_folds = search.fold_solutions or [(other.coef, other.intercept) for other in others]
@@ -717,7 +717,7 @@ def system_of(fit: PreparedFit) -> GramProblem:
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all; else of all."""
+    """The Gram of one hashed row in `gram_stride`, scaled to the weight of all; or of all rows."""
     stride, run = plan.size.gram_stride, fit.run
     if stride > 1:
         # Of the `stride` hashed sums the first alone: rows of the others are read, but neither mapped nor
@@ -726,7 +726,8 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         total = run.submit(total_gram, parts, np.ones(1), system)
         # One number comes to the client; the Gram stays where it was summed.
         weight = run.compute(weight_of, total, system.n_targets)
-        # Where few rows have any weight, the sample may have almost none of it, or almost all.
+        # Where few rows have any weight, the sample may have almost none of it, or almost all; then all rows
+        # are summed.
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
             whole = run.submit(scaled, total, fit.weight / weight)
             return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)

@@ -278,8 +278,7 @@ class Problem:
                 f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
                 f"row share its weight: give sample_weight"
             )
-        # The first call of partial_fit may have fewer rows than folds.
-        if self.grows:  # later rows may suffice for a search
+        if self.grows:  # the first call may have fewer rows than folds, and later rows may suffice
             if self.target_kind == "multilabel" and self.classes is not None:
                 raise InputError(
                     "classes are for one column of class labels; several labels are columns of y"

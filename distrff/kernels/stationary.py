@@ -280,8 +280,7 @@ class Laplacian(Stationary):
         return np.exp(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        # ∂k/∂log ℓ_j = k·|u_j − u′_j|, and ∂k/∂log ℓ_j = k·2v²/(1 + v²) of a Cauchy factor: neither expands
-        # into products of rows, so that all pairs are gone through.
+        # ∂k/∂log ℓ_j = k·|u_j − u′_j| does not expand into products of rows: all pairs are gone through.
         return _pair_sums(_add_absolute, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
@@ -326,6 +325,7 @@ class Cauchy(Stationary):
         return np.reciprocal(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        # ∂k/∂log ℓ_j = k·2v²/(1 + v²) for v = u_j − u′_j, pair by pair as for the Laplacian.
         return _pair_sums(_add_rational, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:

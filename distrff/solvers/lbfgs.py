@@ -39,7 +39,7 @@ class _Pairs:
 
     def add(self, s: np.ndarray, y: np.ndarray, solved_y: np.ndarray) -> None:
         curvature = float(s @ y)
-        # With another pair H would not be positive definite, and −Hg no descent.
+        # A pair without positive curvature would leave H not positive definite, and −Hg no descent.
         if curvature > 0:
             self._kept.append((s, y, solved_y, curvature))
 

@@ -551,6 +551,10 @@ class DualBundle:
         self._kept.append(candidate)
         while len(self._kept) > max(2, min(_MAX_CANDIDATES, _MAX_BYTES // candidate.vector.nbytes)):
             self._kept.popleft()
+        with one_blas_thread():  # the same bound whatever the client's threads
+            return self._bound()
+
+    def _bound(self) -> float:
         bounds = [kept.bound for kept in self._kept]
         alone = max(bounds)
         if len(bounds) == 1 or not alone > 0:
@@ -558,10 +562,9 @@ class DualBundle:
         candidates = [_moderate(kept, alone / np.finfo(float).eps ** 2) for kept in self._kept]
         slopes = np.array([candidate.slope for candidate in candidates])
         vectors = np.stack([candidate.vector for candidate in candidates])
-        with one_blas_thread():  # the same bound whatever the client's threads
-            # Divided by the best bound, since the tolerance of SLSQP is absolute.
-            theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
-            together = DualCandidate(float(theta @ slopes), theta @ vectors)
+        # Divided by the best bound, since the tolerance of SLSQP is absolute.
+        theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
+        together = DualCandidate(float(theta @ slopes), theta @ vectors)
         # Any θ gives a bound, however early SLSQP ended.
         return max(alone, together.bound)
 

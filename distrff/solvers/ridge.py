@@ -386,7 +386,7 @@ def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) ->
     """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
-    # All sums by one product, which reads Z once.
+    # All sums over z itself by one product, which reads Z once.
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)
     k = Y.shape[1]
     return RidgeMoments(

@@ -63,7 +63,7 @@ def decoded(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
-    # np.float64 is a float too, and come back as one it would promote float32 arrays otherwise.
+    # np.float64 is a float too, but a Python float in its place would promote float32 arrays differently.
     if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {"float": str(value)}
     if value is None or (isinstance(value, bool | int | str) and not isinstance(value, np.generic)):

@@ -95,7 +95,6 @@ REFUSALS = [
     (f"{FIT} --report {{zarr}}/page.html", "and the data"),
     (f"{FIT} --report s3://bucket/page.html", "is not a local path"),
     ("score {model} {zarr} --workers 2 --scheduler tcp://127.0.0.1:1", "go with --scheduler local"),
-    ("plan {zarr} --length-scale 2 --scheduler tls://127.0.0.1:1", "no Dask scheduler answers at tls://127"),
     # Plans for Kubernetes, rates, errors of kernels.
     ("plan {zarr} --as-helm-values --json", "prints YAML; give it or --json"),
     ("plan {zarr} --as-helm-values --scheduler tcp://127.0.0.1:1", "leave out --scheduler"),

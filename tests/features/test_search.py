@@ -17,7 +17,9 @@ from distrff.features.search.candidates import (
     METRIC,
     ONE_WIDTH,
     Candidate,
+    Stage,
     choose,
+    judge_candidate,
 )
 from distrff.features.search.line import descend, halving
 from distrff.features.search.ridge import (
@@ -125,6 +127,17 @@ def test_small_models_are_ridge_on_their_features(rng, model, n_features):
     assert_allclose(found.A, Z[fitted].T @ (s[:, None] * Z[fitted]), atol=60 * 2.0**-24 * weight)
     assert small.error(1.0) == pytest.approx(rows.judge(F).squared_error, rel=10 * tolerance)
     assert small.flops > 0
+
+
+@pytest.mark.parametrize("start", [4.0, 8.0, 16.0, 32.0, 64.0])
+def test_widths_of_bins_are_looked_for_beyond_a_ridge_of_the_error(rng, start):
+    """Cells that match the jumps of a function make several valleys, and a walk ends in the first."""
+    X = rng.uniform(-1.7, 1.7, (600, 3))
+    rows = sample_of(rng, X, (X[:, 0] > 0.3) + 1.0 * (X[:, 1] > -0.4) + 0.1 * rng.standard_normal(600))
+    candidate, stage = Candidate("binning", Laplacian("auto"), ONE_WIDTH), Stage(2, 64, 16, 64)
+    found = judge_candidate(rows.arrays(), candidate, stage, start, 28).error.squared_error
+    bins = BinnedRidge(rows.thinned(2), Laplacian("auto"), 16)
+    assert found <= min(bins.error(start), bins.error(start / 4))
 
 
 def test_a_free_penalty_is_a_valley_of_given_ones(rng):

@@ -173,9 +173,11 @@ def test_rows_held_out_are_judged_and_not_fitted(rows, rng):
     assert 0.8 * at.held_out[1] == pytest.approx(judged.value - 0.5 * np.square(x[: D * K]).sum())
 
 
-def test_the_bound_of_several_candidates_has_the_bits_of_any_number_of_threads(rng):
-    W = rng.standard_normal((20, 10, 33))
-    slopes = np.square(W).sum(axis=-1) * rng.uniform(0.5, 1.5, (20, 10))
+# Products of few candidates hang on the threads, and scalar products of more than 10,000 numbers.
+@pytest.mark.parametrize("shape", [(20, 10, 33), (10, 4, 20_000)])
+def test_the_bound_of_several_candidates_has_the_bits_of_any_number_of_threads(rng, shape):
+    W = rng.standard_normal(shape)
+    slopes = np.square(W).sum(axis=-1) * rng.uniform(0.5, 1.5, shape[:2])
 
     def bounds(n_threads):
         with threadpool_limits(n_threads, user_api="blas"):

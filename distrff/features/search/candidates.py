@@ -160,9 +160,10 @@ def judge_candidate(
                 width, error = best_width(ridge, first, ANYWHERE)
             else:
                 # Few features make widths long, and a lattice of few modes has no room for the longest. The
-                # error of bins has valleys, where cells match the jumps of a function: on 15,000 rows of two
-                # steps a walk ended at 11 with .123 of the variance, where .49 has .063. They are looked for
-                # while a width costs a sixteenth of the last stage's.
+                # error of bins has valleys, where cells match the jumps of a function: with a function of
+                # two steps on 15,000 rows a walk ended at a width of 11, with .123 of the variance, where a
+                # width of .49 leaves .063. Shorter ones are looked for before the last stage, as long as
+                # they cost an eighth of it or little more.
                 if candidate.kind == EQUISPACED:
                     places: Sequence[int] = (0, -2, -4)
                 else:
@@ -219,7 +220,7 @@ _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
 # The width of dense features falls from stage to stage by less than an octave. Where the error is flat a walk
 # would go on for nothing: in the last stage of covtype it took eleven widths of a metric, half of the search.
-# Bins fall further, and a width of theirs costs a tenth.
+# The widths of bins fall further, and one of them costs a tenth of one of dense features: they walk on.
 _FARTHEST = 2
 _MODES_OF_TRIAL = 2**16  # of the largest small model
 _MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, in some seconds
@@ -364,11 +365,7 @@ class Search:
         arrays = self.rows.arrays() | self.coordinates
         for wave in waves:
             wave.sort(key=lambda one: one.kind != "nystroem")  # the dearest first: workers end together
-            short = [one for one in wave if one in self.histories and one.kind != "binning"]
-            calls = [
-                (one, self.stages[stage], self._start(one), _FARTHEST if one in short else FARTHEST)
-                for one in wave
-            ]
+            calls = [(one, self.stages[stage], self._start(one), self._farthest(one)) for one in wave]
             for one, found in zip(wave, self.source.run_all(judge_candidate, arrays, calls), strict=True):
                 self.histories.setdefault(one, []).append(found)
         return [self.error(one).criterion for one in field]
@@ -381,6 +378,9 @@ class Search:
         if len(widths) > 1:  # it goes on to fall
             return extrapolated(widths[-2], widths[-1], THINNING, THINNING)
         return widths[0] if widths else None
+
+    def _farthest(self, candidate: Candidate) -> int:
+        return FARTHEST if candidate.kind == "binning" or candidate not in self.histories else _FARTHEST
 
     def error(self, candidate: Candidate) -> HeldOutError:
         return self.histories[candidate][-1].error

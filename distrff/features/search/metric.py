@@ -298,7 +298,7 @@ def _best_ridge(model: FourierRidge, first: float) -> tuple[float, FittedRidge]:
 
     def error(place: int) -> float:
         nonlocal least
-        # `fitted` is called past `judge`, which counts otherwise.
+        # Counted here, as `judge`, which counts, is not called.
         model.flops += model.flops_of_one()
         fitted = model.fitted(model.kernel.with_widths(first * 2.0 ** (place / 2)))
         found = model.sample.judge(fitted.values).squared_error
