@@ -312,6 +312,9 @@ def _row_lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
             f"{part['stored_bytes'] / max(part['decoded_bytes'], 1):.2f} stored bytes per decoded byte, "
             f"each row decoded {part['decoded_share']:.2f} times"
         )
+        if absent := part.get("absent_chunks"):
+            chunks = f"{absent:,} of {part['n_requests']:,} chunks"
+            yield f"  {part['name']}: {chunks} absent, read as {part['fill_value']}"
     yield from (f"advice: {sentence}" for sentence in values["advice"] or ["none; read as they are"])
 
 

@@ -304,7 +304,11 @@ def _zarr_part(name: str, z: Any, n_rows: int, segment_rows: int) -> dict[str, A
         row_bytes=max(1, n * item_bytes // n_rows),
         stored_bytes=int(z.nbytes_stored()),
         n_requests=max(1, n_requests),
-    )
+        # Of shards zarr counts the chunks inside.
+    ) | {
+        "absent_chunks": 0 if z.shards else z.nchunks - z.nchunks_initialized,
+        "fill_value": str(z.fill_value),
+    }
 
 
 def stored_part(

@@ -125,6 +125,7 @@ def gram(
         scale=scale,
         dtype=dtype,
         seed=seed,
+        grows=True,
     )
     with _observed() as observer:
         return sums_of(prepare(begin(dataset, problem, observer=observer)))

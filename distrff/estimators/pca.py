@@ -35,6 +35,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     scale : {"auto", "standard", "none"}
         "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
         sparse rows are only divided, by √(Σs·x²/Σs), and stay sparse.
+        After either a dense column of one value, or a sparse one of zeros, has no effect in later rows.
     dtype : {"auto", "float32", "float64"}
         Of features and products; their sums are float64. "auto" takes float32 if all columns are float32
         or integers of at most 16 bits.

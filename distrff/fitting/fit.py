@@ -19,7 +19,7 @@ from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
-from distrff.fitting.result import FitResult
+from distrff.fitting.result import FitResult, columns_called
 from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.io.storage import saving_buffer_bytes
@@ -262,8 +262,16 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("map")
     if fit.start is not None:
         scaling = fit.start.scaling
+        if moving := scaling.ignored(statistics.columns):
+            warn(
+                f"{columns_called(dataset, moving)} had one value in all rows of the first fit, so has no "
+                f"effect, but has others in these rows; warm_start=False learns from them",
+                DataWarning,
+            )
     else:
         scaling = Scaling() if problem.keeps_units else scaling_of(statistics, problem.scale, dataset)
+        # A column that is constant in the first of several calls may vary in later ones.
+        scaling = scaling if problem.grows else scaling.without_constants(statistics.columns)
     targets = _targets(statistics, problem)
     # Before the map, whose search may take minutes.
     problem.check_targets(targets)

@@ -154,11 +154,18 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}
     if unsearched:
         notes.append(
-            f"constant in all rows: {_called(dataset, unsearched)}; left out by length_scale='ard', so that "
-            f"other values in later rows do not count either"
+            f"constant in all rows: {columns_called(dataset, unsearched)}; left out by length_scale='ard', "
+            f"so that other values in later rows do not count either"
         )
-    if constant := set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched:
-        notes.append(f"constant in all rows: {_called(dataset, constant)}; nothing is learnt from them")
+    constant = set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched
+    ignored = set(fit.scaling.ignored()) & constant
+    if ignored:
+        notes.append(f"constant in all rows: {columns_called(dataset, ignored)}; nothing is learnt from them")
+    if constant := constant - ignored:  # unscaled, say, or fitted by sums that later rows go on with
+        notes.append(
+            f"constant in all rows: {columns_called(dataset, constant)}; another value in new rows changes "
+            f"predictions: leave them out"
+        )
     if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
         notes.append(
             f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"
@@ -166,7 +173,7 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     return notes
 
 
-def _called(dataset: Dataset, columns: Iterable[int]) -> str:
+def columns_called(dataset: Dataset, columns: Iterable[int]) -> str:
     """Names of the first of some columns."""
     positions, names = sorted(columns), dataset.column_names
     called = [column_called(j, None if names is None else names[j]) for j in positions[:_MAX_NAMES]]

@@ -119,14 +119,27 @@ def _warn_of_labels(given: Mapping[str, Any]) -> None:
     first, *others = indexed or [""]
     for name in others:
         a, b = indexed[first], indexed[name]
-        # Other labels, as after reset_index, tell nothing; the same ones in another order are nearly always a
-        # mistake.
-        if len(a) == len(b) and not a.equals(b) and not len(a.symmetric_difference(b, sort=False)):
+        if len(a) != len(b) or a.equals(b):
+            continue
+        # As tuples, since pandas compares a MultiIndex with no other one.
+        of_one = a.to_flat_index().symmetric_difference(b.to_flat_index(), sort=False)
+        if not len(of_one):
             warn(
                 f"{first} and {name} have the same index labels in other orders; rows are paired by "
                 f"position. To pair them by label, give {name}.loc[{first}.index]",
                 DataWarning,
             )
+        # Numbers from 0, as after reset_index, tell nothing.
+        elif not any(index.equals(pd.RangeIndex(len(a))) for index in (a, b)):
+            _warn_of_other_rows(first, name, f"{of_one[:1].tolist()[0]!r} is a label of one alone")
+
+
+def _warn_of_other_rows(first: str, name: str, where: str) -> None:
+    warn(
+        f"{first} and {name} have other index labels ({where}), and may be of other rows; rows are paired by "
+        f"position. Take both from one frame or, if they belong together, give {name}.reset_index(drop=True)",
+        DataWarning,
+    )
 
 
 def is_frame(values: Any) -> bool:
@@ -192,20 +205,32 @@ class Counted(NamedTuple):
     n_rows: int
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name
     digest: np.ndarray
+    labels: Labels
     has_gaps: bool
     look: Any
+
+
+class Labels(NamedTuple):
+    """Sums of the index of a partition as of a column, in its order and in any, and where numbers start."""
+
+    total: float
+    bound: float
+    in_any_order: float
+    start: int | None
 
 
 class Partitions(NamedTuple):
     """The partitions of a frame that have rows: Delayed frames, their rows, and all (column, dtype) pairs.
 
-    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each.
+    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each
+    that has rows, and `labels` tell of its index.
     """
 
     parts: list[tuple[Any, int]]
     dtypes: list[tuple[Any, Any]]
     has_gaps: bool
     looks: list[Any]
+    labels: list[Labels]
 
 
 def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None) -> dict[str, Partitions]:
@@ -229,8 +254,30 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
         ]
         dtypes = dtypes_of(frame) + tuple(pair for _, known in filled for pair in known.dtypes)
         has_gaps, looks = any(known.has_gaps for _, known in filled), [known.look for _, known in filled]
-        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks)
+        labels = [known.labels for _, known in filled]
+        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks, labels)
+    _warn_of_partitions(partitions)
     return partitions
+
+
+def _warn_of_partitions(partitions: Mapping[str, Partitions]) -> None:
+    first, *others = partitions
+    a = partitions[first]
+    for name in others:
+        b, row = partitions[name], 0
+        of_all = [sum(labels.in_any_order for labels in p.labels) for p in (a, b)]
+        are_shuffled = abs(of_all[0] - of_all[1]) <= 1e-10 * abs(of_all[0])
+        # Partitions that are cut elsewhere have sums of other rows even if the labels are the same.
+        pairs = zip(a.parts, b.parts, a.labels, b.labels, strict=False)
+        for i, ((_, n), (_, m), mine, its) in enumerate(pairs):
+            if n != m:
+                break
+            is_numbered = {mine.start, its.start} & {0, row}
+            differ = abs(mine.total - its.total) > mine.bound + its.bound
+            if differ and (are_shuffled or not is_numbered):
+                _warn_of_other_rows(first, name, f"in partition {i}")
+                break
+            row += n
 
 
 def _task(function: Any, *args: Any) -> Any:
@@ -264,8 +311,10 @@ def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
     # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
     # one for it.
     has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
-    found = None if look is None else look(part)
-    return Counted(len(part), dtypes_of(part), _digest(part), has_gaps, found)
+    found, index = None if look is None else look(part), part.index
+    start = index.start if isinstance(index, pd.RangeIndex) and index.step == 1 else None
+    labels = Labels(*_sum(index, _weights(part)), _sum(index, np.ones(len(part)))[0], start)
+    return Counted(len(part), dtypes_of(part), _digest(part), labels, has_gaps, found)
 
 
 def dtypes_of(frame: Any) -> tuple[tuple[Any, Any], ...]:
@@ -291,11 +340,15 @@ def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
 
 def _digest(part: Any) -> np.ndarray:
     """For each column a sum of its values, and by how much it may differ from that of the same rows."""
-    # Weights of both signs, so that another order has another sum. It is no hash, since the last bits of a
-    # logarithm differ between processors.
-    weights = np.sin(np.arange(1.0, len(part) + 1))
+    weights = _weights(part)
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
     return np.array([_sum(column, weights) for column in columns]).reshape(-1, 2).T
+
+
+def _weights(part: Any) -> np.ndarray:
+    # Of both signs, so that another order has another sum. It is no hash, since the last bits of a logarithm
+    # differ between processors.
+    return np.sin(np.arange(1.0, len(part) + 1))
 
 
 def _sum(column: Any, weights: np.ndarray) -> tuple[float, float]:

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import csr_matrix
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.io.dataset import (
     Dataset,
     Form,
@@ -93,7 +93,7 @@ class ZarrReader(Reader):
         self.arrays, self.source = arrays, source
         self.fields = tuple(arrays)
         self.codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
-        self._unwritten = {field: _unwritten_chunks(z) for field, z in arrays.items()}
+        self.unwritten = {field: _unwritten_chunks(z) for field, z in arrays.items()}
         self._is_remote = not all(map(_is_on_disk, arrays.values()))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
@@ -184,7 +184,7 @@ class ZarrReader(Reader):
 
     def _check_written(self, field: str, start: int, stop: int) -> None:
         """Raise for a chunk that was removed since the array was opened: Zarr reads it as the fill value."""
-        z, unwritten = self.arrays[field], self._unwritten.get(field)
+        z, unwritten = self.arrays[field], self.unwritten.get(field)
         if unwritten is None:
             return
         step = _stored_chunks(z)[0]
@@ -245,15 +245,15 @@ def _is_on_disk(z: Any) -> bool:
     return isinstance(z.store, LocalStore)
 
 
-def _unwritten_chunks(z: Any) -> frozenset[str] | None:
-    """The names of the chunks that a local array lacks; None where they are too many to be listed."""
+def _unwritten_chunks(z: Any) -> dict[str, None] | None:
+    """The chunks that a local array lacks, by name in order; None where they are too many to be listed."""
     # In an object store each look is a request, so that this would cost as much as reading.
     if not _is_on_disk(z) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
         return None
     # Zarr writes no chunk that holds the fill value alone, and reads a lost one as that value. Which are
     # not there is noted once, so that a chunk that is lost later is known from one that never was.
     places, folder = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z))), _folder(z)
-    found = frozenset(key for key in places if not os.path.exists(folder / key))
+    found = dict.fromkeys(key for key in places if not os.path.exists(folder / key))
     return found if len(found) <= _MAX_UNWRITTEN else None
 
 
@@ -322,6 +322,15 @@ def open_zarr(
         else:
             reader = ZarrReader(arrays, source)
     check_fields({name: reader.form(name) for name in reader.fields})  # the next lines take X as a matrix
+    for name, z in arrays.items():
+        # An array that lacks all chunks was made so, as was one that lacks more than are listed.
+        if (absent := reader.unwritten[name]) and len(absent) < (n_chunks := math.prod(_chunk_grid(z))):
+            warn(
+                f"{source}: array {names[name]!r} lacks {len(absent)} of {n_chunks} chunks, the first is "
+                f"{next(iter(absent))!r}; Zarr reads them as {z.fill_value}, and leaves out chunks that hold "
+                f"nothing else: write the array again if these rows hold other values",
+                DataWarning,
+            )
     n_rows, n_columns = reader.form("X").shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     reader.columns = chosen

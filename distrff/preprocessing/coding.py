@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import eq
@@ -320,6 +320,10 @@ def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
 # took 214 µs for 512 × 50 where malloc gives memory back at once, as on Dask's workers; this takes 66 µs.
 _STRIP_VALUES = 2**15
 
+NO_EFFECT = 2.0**500
+"""Scale of a column that is 0 in all rows of a fit: what later rows hold becomes too small to change a sum.
+An infinite scale would make NaN of an infinity, which is refused, and of 0 where it is scaled back."""
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -342,6 +346,24 @@ class Scaling:
         # Σ s x²/Σs = mean² + variance, without a sum of squares that could overflow.
         size = np.hypot(moments.mean, moments.standard_deviation())
         return cls(scale=np.where(size > 0, size, 1.0))
+
+    def without_constants(self, moments: Moments) -> Scaling:
+        """The scaling under which columns of zeros in all rows, once shifted, have no effect in any row."""
+        if self.scale is None:
+            return self
+        # 0 divided by any number is 0, so that no bit of the fit changes. Columns that are constant but for
+        # rounding, or shifted by rounding alone, are left: searched widths would scale them up again.
+        return replace(self, scale=np.where(self._is_zero(moments), NO_EFFECT, self.scale))
+
+    def _is_zero(self, moments: Moments) -> np.ndarray:
+        return moments.has_one_value() & (moments.max == (0.0 if self.shift is None else self.shift))
+
+    def ignored(self, moments: Moments | None = None) -> list[int]:
+        """Numbers of the columns without effect; given moments of other rows, of those that differ there."""
+        if self.scale is None:
+            return []
+        mask = self.scale == NO_EFFECT
+        return np.flatnonzero(mask if moments is None else mask & ~self._is_zero(moments)).tolist()
 
     def apply(self, X: Any, dtype: np.dtype) -> Any:
         """Scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.

@@ -246,6 +246,9 @@ def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
         "a: 7 missing (0.02%)", "b: drifts with the row number", "target 1: 10,000 rows (25.00%)"
     ):  # fmt: skip
         assert text in shown
+    assert "absent" not in shown
+    (tmp_path / "d.zarr" / "X" / "c" / "5" / "0").unlink()
+    assert "X: 1 of 313 chunks absent, read as 0.0" in distrff("inspect", tmp_path / "d.zarr").stdout
     bare = distrff("inspect", tmp_path / "d.zarr", "--no-rows", "--json").json
     assert ("columns" in found, "columns" in bare, bare["n_rows"]) == (True, False, n)
 

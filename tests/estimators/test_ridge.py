@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 from sklearn import config_context
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
@@ -18,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
+from distrff.fitting.problem import takes_sparse_rows
 from distrff.io.arrays import as_dataset
 from tests.support.fits import blocks_of, fourier, ridge, ridge_classifier
 
@@ -134,13 +136,35 @@ def test_scaling_is_in_float64_whatever_the_features(problem):
     np.testing.assert_allclose(far.coef_, near.coef_, rtol=0, atol=bound)
 
 
+def beside_a_constant(problem, constant):
+    """Rows with a column of one value, and the same rows with another value there."""
+    return [np.column_stack([problem.X, np.full(len(problem.X), c)]) for c in (constant, constant + 1.0)]
+
+
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 / 3])
-def test_constant_columns_are_divided_by_one(problem, constant):
-    X = np.column_stack([problem.X, np.full(len(problem.X), constant)])
-    model = drf.KernelRidge(drf.LinearFeatures(), scale="standard", alpha=1.0).fit(X, problem.y)
-    scaling = model.model_.scaling
-    assert (scaling.shift[-1], scaling.scale[-1]) == (constant, 1.0)
-    assert model.coef_[-1] == 0
+@pytest.mark.parametrize(
+    "features", [drf.LinearFeatures(), fourier(16), drf.NystroemFeatures(drf.Gaussian(2.0), 16)]
+)
+def test_columns_of_one_value_have_no_effect(problem, features, constant):
+    X, others = beside_a_constant(problem, constant)
+    if constant == 0.0 and takes_sparse_rows(features):
+        X, others = csr_matrix(X), csr_matrix(others)
+    model = drf.KernelRidge(features, alpha=1.0, random_state=0).fit(X, problem.y)
+    np.testing.assert_array_equal(model.predict(others), model.predict(X))
+    assert "constant in all rows: column 4; nothing is learnt from them" in model.report_["notes"]
+
+
+@pytest.mark.parametrize("way", ["unscaled", "rounded", "rows to come", "gram"])
+def test_constant_columns_that_have_an_effect_are_called_so(problem, way):
+    X, others = beside_a_constant(problem, 0.3)
+    X[::2, -1] = 0.1 + 0.2 if way == "rounded" else 0.3
+    model = drf.KernelRidge(fourier(16), alpha=1.0, scale="none" if way == "unscaled" else "standard")
+    if way == "gram":
+        model.fit_gram(drf.gram(X, fourier(16), problem.y))
+    else:
+        fit = model.partial_fit if way == "rows to come" else model.fit
+        assert "changes predictions: leave them out" in " ".join(fit(X, problem.y).report_["notes"])
+    assert abs(model.predict(others) - model.predict(X)).max() > 1e-3
 
 
 def test_columns_of_different_spread_are_pointed_out(problem, recwarn):

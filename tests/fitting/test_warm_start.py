@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError
 from tests.support.fits import LOSSES, classes_of, fourier, margin_classifier, objective_of, refusal, ridge
 
 NAMES = ("hinge", "squared_hinge", "logistic")
@@ -113,3 +113,11 @@ def test_numbers_of_iterations(problem):
     assert drf.KernelPCA(fourier(), 2).fit(X).n_iter_ == 1
     searched = margin_classifier("squared_hinge", fourier(32), "cv", Cs=[1.0, 10.0], cv=2)
     assert 1 <= searched.fit(X, classes_of(y)).n_iter_ <= 200
+
+
+def test_a_column_that_had_one_value_and_now_has_others_is_named(problem):
+    X, y = np.column_stack([problem.X, np.ones(len(problem.X))]), classes_of(problem.y)
+    model = margin_classifier("hinge", fourier(16), 1.0, scale="standard", warm_start=True).fit(X, y)
+    X[::3, -1] = 2.0
+    with pytest.warns(DataWarning, match="column 4 had one value .* warm_start=False learns from them"):
+        model.fit(X, y)

@@ -39,7 +39,7 @@ def test_description(Xyw):
 
 def test_frames(read_dataset):
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3, 4]}, index=[7, 3])
-    data = as_dataset(frame, pd.Series(["u", "v"], name="kind", index=[1, 0]))
+    data = as_dataset(frame, pd.Series(["u", "v"], name="kind", index=[0, 1]))
     assert (data.column_names, data.target_names, data.source) == (("a", "b"), ("kind",), "pandas DataFrame")
     X, y, _ = read_dataset(data, 1, 1)
     np.testing.assert_array_equal(X, [[1, 3], [2, 4]])

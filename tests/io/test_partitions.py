@@ -288,4 +288,28 @@ def test_index_labels_in_other_orders():
     with pytest.warns(DataWarning, match="X and sample_weight have the same index labels"):
         as_dataset(X, TABLE["y"].to_numpy(), TABLE["w"])
     as_dataset(X, TABLE["y"].loc[X.index], TABLE["w"].to_numpy())
-    as_dataset(X, TABLE["y"].set_axis(np.arange(N) + 1000))  # labels of another kind say nothing
+    as_dataset(TABLE[["x"]].set_axis(np.arange(N) + 1000), TABLE["y"])  # numbers from 0 say nothing
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("labels", [None, [f"row {i}" for i in range(N)]])
+@pytest.mark.parametrize("n", [None, 3])
+def test_index_labels_of_other_rows(labels, n):
+    table = TABLE if labels is None else TABLE.set_axis(labels)
+    shuffled = table.sample(frac=1.0, random_state=0)
+    halves = table.sample(frac=0.5, random_state=1), table.sample(frac=0.5, random_state=2)
+    if n is not None:
+        table, shuffled = (dd.from_pandas(t, npartitions=n, sort=False) for t in (table, shuffled))
+        halves = table.sample(frac=0.5, random_state=1), table.sample(frac=0.5, random_state=2)
+    one, other = halves
+    with pytest.warns(DataWarning, match=r"X and y have other index labels .*y.reset_index\(drop=True\)"):
+        as_dataset(one[["x"]], other["y"])
+    with pytest.warns(DataWarning, match="X and sample_weight have .* index labels"):
+        as_dataset(table[["x"]], table["y"], shuffled["w"])
+    as_dataset(one[["x"]], one["y"], other["w"].reset_index(drop=True))
+
+
+@pytest.mark.filterwarnings("error")
+def test_indices_of_other_kinds_are_compared():
+    with pytest.warns(DataWarning, match="other index labels"):
+        as_dataset(TABLE.set_index(["key", "group"])[["x"]], TABLE.set_index("word")["y"])

@@ -41,7 +41,7 @@ from distrff.features.search.sample import (
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.coding import Moments
+from distrff.preprocessing.coding import NO_EFFECT, Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed
@@ -522,6 +522,8 @@ def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:
 
 def own_units(column_scale: np.ndarray | None) -> np.ndarray | None:
     """Scales of the columns that undo their division; None where they are all alike."""
+    if column_scale is not None:  # a column without effect has no units
+        column_scale = np.where(column_scale == NO_EFFECT, 1.0, column_scale)
     if column_scale is None or column_scale.max() <= _ALIKE * column_scale.min():
         return None
     relative = column_scale / column_scale.max()  # squares of small numbers may underflow

@@ -94,6 +94,10 @@ def mark_complete(group: zarr.Group) -> None:
     group.update_attributes({ROOT: {"kind": KIND, "format": 1, "complete": True}})
 
 
+# Zarr leaves out chunks of zeros, as of labels in order, and readers cannot tell them from lost ones.
+_ALL_CHUNKS: Any = {"write_empty_chunks": True}
+
+
 class GrowingArray:
     """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`."""
 
@@ -111,7 +115,7 @@ class GrowingArray:
         The values appended next are those from number `taken` on, and the first of them are written already.
         """
         if written:
-            self._array = self._group[self._name]
+            self._array = self._group[self._name].with_config(_ALL_CHUNKS)
             if self._array.shape[0] != written:  # it may have grown before that process was killed
                 self._array.resize((written, *self._array.shape[1:]))
         self.written, self._skipped = written, written - taken
@@ -126,6 +130,7 @@ class GrowingArray:
             shards=(length, *others) if self._held == length > chunk else None,
             dtype=str if self._buffer.dtype.kind == "O" else self._buffer.dtype,
             overwrite=True,  # what a killed process wrote
+            config=_ALL_CHUNKS,
         )
 
     def append(self, values: Any) -> None:

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import json
+import warnings
 from itertools import product
 from pathlib import Path
 
@@ -119,6 +120,13 @@ def test_arrays(tmp_path, dst, small_blocks, rng):
     X_found, y_found = rows(dst)
     np.testing.assert_array_equal(X_found - np.arange(1.0, 4), np.tile(X[:, 0, :1], 3))
     np.testing.assert_array_equal(y_found - 4, X[:, 0, 0])
+
+
+def test_chunks_of_zeros_are_written_so_that_none_seems_lost(tmp_path, dst, rng):
+    np.savez(tmp_path / "rows.npz", X=rng.random((64, 2)), y=np.repeat([0, 1], 32))
+    convert(tmp_path / "rows.npz", dst, chunk_rows=1)
+    with warnings.catch_warnings(action="error"):
+        assert open_dataset(dst).n_rows == 64
 
 
 def test_parquet(tmp_path, dst, rng):
