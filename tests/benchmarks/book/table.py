@@ -51,7 +51,7 @@ def full_table(results: Results) -> str:
 
 
 def readme_table(results: Results) -> str:
-    """Return a row for each title of the lines that README shows: of its cases the worst one, and whether it missed."""
+    """Return a row for each title that README shows: of its cases the worst one, marked if it missed."""
     rows = [f"| what ({_machine(results)}) | asked | reached |", "|---|---|---|"]
     shown_ones = with_summary(results)
     for name in IN_README:
