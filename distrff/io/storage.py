@@ -377,7 +377,8 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
 
 def _check_ending(location: Location, kinds: tuple[str, ...]) -> None:
     """Refuse the name of a file for what is a group: other programs, and people, go by it."""
-    name, others = location.url.lower().rstrip("/"), (*_TABLE_SUFFIXES, *_OTHER_SUFFIXES)
+    name = location.url.lower().rstrip("/")
+    others: tuple[str, ...] = (*_TABLE_SUFFIXES, *_OTHER_SUFFIXES)
     what, endings = "a Zarr group is written there", ".zarr"
     if "predictions" in kinds:
         others = () if name.endswith(_TABLE_SUFFIXES) else _OTHER_SUFFIXES  # of which .gz ends .csv.gz too
