@@ -368,6 +368,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     from distrff.io.convert.convert import id_array
     from distrff.io.dataset import with_ids
     from distrff.io.storage import Location, own_folder
+    from distrff.io.tables import warn_of_left_out
     from distrff.io.zarr_rows import array_column
 
     scheduler = options.get("scheduler", "local")
@@ -391,7 +392,9 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     dataset = with_ids(dataset, arrays) if arrays else dataset
     # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
     # where the rows of a fit came from.
-    return replace(dataset, source=public_name(path), table_report=counts, places=place)
+    dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)
+    warn_of_left_out(dataset)
+    return dataset
 
 
 def _is_here(scheduler: str) -> bool:

@@ -32,6 +32,7 @@ from distrff.io.tables import (
     matrix_table,
     profile_of,
     report_of_unseen,
+    warn_of_left_out,
     with_row_numbers,
     xarray_table,
 )
@@ -81,8 +82,9 @@ def open_dataset(
         None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
     columns : list of str or int, optional
         The columns of X. By default all that the options below take, in the table's order, except target and
-        weights. Names for Zarr are those of the group's attribute `column_names`, or of the coordinate along
-        the columns that xarray writes.
+        weights; a `DataWarning` names others that hold something, unless `drop` does. Names for Zarr are
+        those of the group's attribute `column_names`, or of the coordinate along the columns that xarray
+        writes.
     drop : list of str or int, optional
         Columns of a table to leave out instead.
     sample_weight : str or int, optional
@@ -161,9 +163,13 @@ def open_dataset(
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
-            return _of_table(frame_table(path), options, steps)
-        named = () if steps is None else steps.for_names(path.variables).raw_names
-        return _of_table(xarray_table(path, sample_dim, named), options, steps)
+            table = frame_table(path)
+        else:
+            named = () if steps is None else steps.for_names(path.variables).raw_names
+            table = xarray_table(path, sample_dim, named)
+        dataset = _of_table(table, options, steps)
+        warn_of_left_out(dataset)
+        return dataset
     names = [ids] if isinstance(ids, str) else list(ids)
     paths = path if isinstance(path, (list, tuple)) else [path]
     places = tuple(Location.of(one, storage_options) for one in paths)
@@ -186,6 +192,7 @@ def open_dataset(
         columns_of_ids = {name: parquet_column(table, name) for name in names}
     # A checkpoint compares the versions of these files, so that it never goes on with other rows.
     dataset = replace(dataset, places=places)
+    warn_of_left_out(dataset)
     return with_ids(dataset, columns_of_ids) if names else dataset
 
 
