@@ -163,11 +163,10 @@ def open_dataset(
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
-            table = frame_table(path)
+            dataset = _of_table(frame_table(path), options, steps)
         else:
             named = () if steps is None else steps.for_names(path.variables).raw_names
-            table = xarray_table(path, sample_dim, named)
-        dataset = _of_table(table, options, steps)
+            dataset = _of_table(xarray_table(path, sample_dim, named), options, steps)
         warn_of_left_out(dataset)
         return dataset
     names = [ids] if isinstance(ids, str) else list(ids)
