@@ -107,8 +107,11 @@ cluster_options = together(
         metavar="local|ADDRESS|FILE",
         help="Processes on this machine, or a running Dask scheduler.",
     ),
-    parameter(
-        "connect", "n_workers", "workers", help="Local worker processes.  [default: one for each core]"
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="NUMBER",
+        help="Local worker processes.  [default: one for each core]",
     ),
     click.option(
         "--memory-limit",
@@ -118,11 +121,17 @@ cluster_options = together(
     section="Workers",
 )
 
-result_options = together(
-    click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
-    flag("--overwrite", "Replace what distrff wrote there before."),
-    section="Result",
-)
+
+def _result_options(what: str) -> Any:
+    return together(
+        click.option("--out", required=True, metavar="PATH", help=f"{what} to write; a path or URL."),
+        flag("--overwrite", "Replace what distrff wrote there before."),
+        section="Result",
+    )
+
+
+result_options = _result_options("Zarr")
+table_result_options = _result_options("Zarr, Parquet (.parquet) or CSV (.csv, .csv.gz), by its ending,")
 
 
 def place_to_write(

@@ -18,8 +18,8 @@ from distrff.io.arrays import (
     persisted_text,
 )
 from distrff.io.dataset import Dataset, Reader, values_of, with_ids
-from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_column, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
+from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_column, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
     Table,
@@ -366,17 +366,23 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         # By the name first: that takes no request.
         if shown.endswith(".zarr"):
             return "zarr"
+        if shown.endswith(PARQUET_SUFFIXES):
+            return "parquet"
         # A file may have such characters in its name, so what exists is no glob.
-        if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+        if any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base):
             return "parquet"
         if not fs.exists(inner):
             raise InputError(f"{location} does not exist; check the path")
         if not fs.isdir(inner):
+            if first_bytes(fs, inner).startswith(MAGIC):
+                raise InputError(
+                    f"{location} holds Parquet, and its name ends otherwise; rename it to end in .parquet"
+                )
             raise InputError(f"{location} is a file of an unknown kind; accepted is {_ACCEPTED}")
         if any(fs.exists(f"{base}/{marker}") for marker in _ZARR_MARKERS):
             return "zarr"
         # Last, as the files of a large folder take many requests.
-        if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
+        if any(file.endswith(PARQUET_SUFFIXES) for file in fs.find(inner)):
             return "parquet"
     raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
 
@@ -404,7 +410,7 @@ def is_raw(path: Any, storage_options: Options) -> bool:
         # Web servers return a page for a folder, so that a Zarr group looks like a file.
         if fs.isfile(inner) and (location.path is not None or not any(map(fs.exists, markers))):
             # Also by its first bytes, since a Parquet file may have any name.
-            return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
+            return not inner.endswith(PARQUET_SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
         if any(c in inner for c in GLOB_CHARACTERS):
-            return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
+            return any(fs.isfile(file) and not file.endswith(PARQUET_SUFFIXES) for file in fs.glob(inner))
     return False
