@@ -265,7 +265,7 @@ def prepare(fit: FitContext) -> PreparedFit:
         if moving := scaling.ignored(statistics.columns):
             warn(
                 f"{columns_called(dataset, moving)} had one value in all rows of the first fit, so has no "
-                f"effect, but has others in these rows; warm_start=False learns from them",
+                f"effect, but has others in these rows; a fit of a clone learns from them",
                 DataWarning,
             )
     else:

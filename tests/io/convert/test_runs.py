@@ -191,12 +191,12 @@ SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet)
     ("source", "kind", "n_deaths"),
     [
         (csv, "local", 2),
-        (csv, "memory", 4),
-        (wider, "memory", 4),
+        pytest.param(csv, "memory", 4, marks=pytest.mark.slow),
+        pytest.param(wider, "memory", 4, marks=pytest.mark.slow),
         (libsvm, "memory", 2),
         (npz, "local", 1),
         (few_columns, "memory", 4),
-        (many_words, "memory", 1),
+        pytest.param(many_words, "memory", 1, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_any_moment_it_goes_on_with_the_same_bytes(fate, folders, source, kind, n_deaths, rng):
