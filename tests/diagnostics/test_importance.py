@@ -414,7 +414,7 @@ def test_seconds_and_hashed_words(table):
 
 IMPORTANCE = {
     "to judge a model needs targets": lambda X, y: ((X,), {}),
-    "has 3 columns, but the model was fitted to 2": lambda X, y: ((np.ones((9, 3)), y[:9]), {}),
+    "X has 3 features, but KernelRidge is expecting 2": lambda X, y: ((np.ones((9, 3)), y[:9]), {}),
     r"y has 2 column\(s\), but the model predicts 1": lambda X, y: ((X, np.column_stack([y, y])), {}),
     "does not vary": lambda X, y: ((X, np.ones(300)), {}),
     "has no column 2; it has: 0, 1": lambda X, y: ((X, y), {"columns": [2]}),
