@@ -40,15 +40,16 @@ from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import (
+    OWN_STEPS,
     ROWS_UNKNOWN,
     block_by_block,
     check_columns,
-    check_target,
     is_raw,
     rows_to_predict,
     through_steps,
 )
 from distrff.preprocessing.coding import NumericTargets, Targets
+from distrff.preprocessing.table import refuse_other_steps
 from distrff.utils.random import group_of
 from distrff.utils.serialize import described
 from distrff.utils.text import listed
@@ -581,11 +582,11 @@ class KernelEstimator(BaseEstimator):
         X, y, sample_weight = through_steps(self.model_.steps, X, y, sample_weight)
         if is_dataframe_like(X):
             frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
-        if isinstance(X, Dataset):  # before the target: without steps, "give a target" were half the remedy
+        if isinstance(X, Dataset):  # first: of a raw table a target would be half the remedy
             check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight)
         check_columns(self.model_, dataset)
-        check_target(self.model_, dataset)
+        refuse_other_steps(self.model_.steps, dataset.steps, dataset.source, OWN_STEPS)  # of y, too
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:

@@ -448,7 +448,7 @@ def test_wrong_input(rows):
         ("sparse", fitted("binning", X, y)[0], csr_matrix(X)),
         ("principal components have no predictions", drf.KernelPCA(SMALL).fit(X), X),
         ("expected a fitted estimator", "model.zarr", X),
-        ("got b, a, expected a, b", named, pd.DataFrame(X, columns=["b", "a"])),
+        ("got the columns b, a, expected a, b", named, pd.DataFrame(X, columns=["b", "a"])),
     ):
         with pytest.raises(InputError, match=message):
             importance(other, rows_of, y)

@@ -92,7 +92,7 @@ def test_sums_of_tables_keep_their_steps(fitted, frame, tmp_path):
 def test_rows_of_other_steps_are_refused_wherever_a_model_meets_them(frame, tmp_path):
     """New rows with the options of the fit have another mean, first time and categories of their own."""
     frame["when"] = pd.Timestamp("2020-02-01") + pd.to_timedelta(np.arange(300), unit="h")
-    frame["c"] = frame["c"].fillna("u")
+    frame["c"], frame["a"] = frame["c"].fillna("u"), frame["a"] + 5
     options = OPTIONS | {"missing": "mean", "datetime": "seconds", "positive": "yes"}
     fitted = drf.KernelRidge(FEATURES, alpha=1e-2, solver="cg", warm_start=True)
     fitted.fit(drf.open_dataset(frame, **options))

@@ -385,9 +385,9 @@ def convert(
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
         types=types, keep_index=keep_index,
     )  # fmt: skip
-    given_twice = options.first_given() or (None if positive is None else "positive")
-    if steps is not None and given_twice is not None:
-        raise InputError(f"{given_twice} was given beside steps, which define all columns; leave it out")
+    beside = options.first_given() or (None if positive is None else "positive")
+    if steps is not None and beside is not None:
+        raise InputError(f"{beside} was given beside steps, which define all columns; leave it out")
     dialect = Dialect(delimiter, decimal, header, quote, encoding)
     # Before the dialect is guessed, as columns of words tell nothing of the decimal sign.
     words = [str(name) for name, kind in (types or {}).items() if kind == "text"]
