@@ -280,6 +280,8 @@ def spelt_as_options(text: str) -> str:
     kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(_CLASSES)})(?![\w'\"(])"
     text = re.sub(r"\btypes=\{'([^']*)': '(\w+)'\}", r"--types \1=\2", text)
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
+    text = re.sub(r"\bn_workers\b", "workers", text)  # of connect
+    text = re.sub(r"; in a script put [^;]*", "", text)
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
     text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)
     return _TWICE.sub(r"\1", text)

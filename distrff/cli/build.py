@@ -169,7 +169,6 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
     if ctx.params["model"] != "pca":
         check_target(dataset, ctx.params["model"], ctx.params["target"])
     show_defaults(ctx)
-    show_left_out(dataset)
     return estimator, dataset
 
 
@@ -327,17 +326,6 @@ def show_defaults(ctx: click.Context) -> None:
     text = " ".join(f"{spelt_as_option(name)} {value}" for name, value in values.items() if name not in found)
     if text:
         click.echo(f"defaults used: {text}", err=True)
-
-
-def show_left_out(dataset: Dataset) -> None:
-    """Print on standard error which columns are left out, and which option takes them."""
-    reasons = dict.fromkeys(dataset.skipped_columns, "no numbers; --one-hot takes text, --datetime times")
-    reasons |= (dataset.table_report or {}).get("columns_dropped", {})
-    by_reason: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        by_reason.setdefault(spelt_as_options(why), []).append(name)
-    for why, names in by_reason.items():
-        click.echo(f"left out: {listed(names)} ({why})", err=True)
 
 
 # The command.

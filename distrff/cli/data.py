@@ -108,8 +108,11 @@ cluster_options = together(
         metavar="local|ADDRESS|FILE",
         help="Processes on this machine, or a running Dask scheduler.",
     ),
-    parameter(
-        "connect", "n_workers", "workers", help="Local worker processes.  [default: one for each core]"
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="NUMBER",
+        help="Local worker processes.  [default: one for each core]",
     ),
     click.option(
         "--memory-limit",
@@ -119,11 +122,17 @@ cluster_options = together(
     section="Workers",
 )
 
-result_options = together(
-    click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
-    flag("--overwrite", "Replace what distrff wrote there before."),
-    section="Result",
-)
+
+def _result_options(what: str) -> Any:
+    return together(
+        click.option("--out", required=True, metavar="PATH", help=f"{what} to write; a path or URL."),
+        flag("--overwrite", "Replace what distrff wrote there before."),
+        section="Result",
+    )
+
+
+result_options = _result_options("Zarr")
+table_result_options = _result_options("Zarr, Parquet (.parquet) or CSV (.csv, .csv.gz), by its ending,")
 
 
 def place_to_write(
@@ -373,6 +382,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     from distrff.io.convert.convert import id_array
     from distrff.io.dataset import with_ids
     from distrff.io.storage import Location, own_folder
+    from distrff.io.tables import warn_of_left_out
     from distrff.io.zarr_rows import array_column
 
     scheduler = options.get("scheduler", "local")
@@ -396,7 +406,9 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     dataset = with_ids(dataset, arrays) if arrays else dataset
     # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
     # where the rows of a fit came from.
-    return replace(dataset, source=public_name(path), table_report=counts, places=place)
+    dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)
+    warn_of_left_out(dataset)
+    return dataset
 
 
 def _is_here(scheduler: str) -> bool:

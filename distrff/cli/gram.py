@@ -18,7 +18,6 @@ from distrff.cli.build import (
     option,
     refuse,
     show_defaults,
-    show_left_out,
 )
 from distrff.cli.command import Result, command, progress_lines
 from distrff.cli.data import (
@@ -104,7 +103,6 @@ def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     dataset = open_data(data, options)
     check_target(dataset, options["model"], options["target"])
     show_defaults(ctx)
-    show_left_out(dataset)
     targets = "numeric" if options["model"] == "ridge" else "classes"
     folds = None if options["cv"] == 1 else options["cv"]
     given = chosen(options, "fold_by scale dtype")

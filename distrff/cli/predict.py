@@ -20,6 +20,7 @@ from distrff.cli.data import (
     row_options,
     storage_option,
     storage_options,
+    table_result_options,
     workers_of,
 )
 from distrff.errors import InputError
@@ -66,7 +67,7 @@ prediction_options = together(
 @command()
 @click.argument("model")
 @click.argument("data")
-@result_options
+@table_result_options
 @prediction_options
 @resume_option
 @data_options

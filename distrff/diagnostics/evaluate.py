@@ -227,7 +227,10 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) ->
     One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up, mostly in far less than a megabyte.
     """
     if not isinstance(model, Model):
-        raise InputTypeError(f"expected a Model, as load_model returns, got {model!r}")
+        raise InputTypeError(
+            f"expected a Model, as load_model returns, got {model!r}; a fitted estimator calibrates itself: "
+            f"estimator.calibrate(X, y)"
+        )
     return calibrated(model, rows_for(model, X, y, sample_weight))
 
 

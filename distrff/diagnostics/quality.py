@@ -15,6 +15,8 @@ _MAX_LINES = 10  # as lines of text
 _MAX_BARS = 12
 _STILL_FALLS = 0.9  # of the error with half of the features
 _UNBALANCED = 0.1
+_ROWS_OF_FIT = "the rows of the fit"
+OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
 
 
 class Evaluation(StrictMapping):
@@ -75,7 +77,36 @@ class Evaluation(StrictMapping):
 # In words.
 
 
-def quality_line(quality: Mapping[str, Any]) -> str:
+def quality_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The error beside those of simpler models; before it that of new rows where the fit saw its judges."""
+    quality = report["quality"]
+    if (expected := _expected_of_new_rows(report)) is not None:
+        yield f"new rows: {expected}"
+    yield _quality_line(quality)
+    if quality["rows"] == _ROWS_OF_FIT:
+        yield _optimism(report)
+
+
+def _expected_of_new_rows(report: Mapping[str, Any]) -> str | None:
+    """What the choice of the map tells of rows that the fit did not see, where nothing else does."""
+    if report["quality"]["rows"] != _ROWS_OF_FIT or not report.get("candidates"):
+        return None
+    # The measured error, not the one extrapolated to all rows: this fit's penalty may be a worse one.
+    chosen = next(one for one in report["candidates"] if one["chosen"])
+    share, of_variance = chosen["error"], chosen["criterion"] == OF_VARIANCE
+    right = f"R² about {_r2_text(1 - share)}" if of_variance else f"accuracy about {share_text(1 - share)}"
+    return f"{right} ± {chosen['spread']:.1g} (held out of a sample, by the small model that chose the map)"
+
+
+def _optimism(report: Mapping[str, Any]) -> str:
+    penalty = "C='cv'" if "C" in report else "alpha='cv'"
+    return (
+        f"The fit held no rows out: the model saw the rows that judge it here, and new rows will have larger "
+        f"errors. To know these, judge it on other rows (distrff score, drf.evaluate), or fit with {penalty}."
+    )
+
+
+def _quality_line(quality: Mapping[str, Any]) -> str:
     """The error beside those of simpler models, in one line."""
     where = rows_text(quality)
     if quality["kind"] == "numbers":
@@ -84,9 +115,8 @@ def quality_line(quality: Mapping[str, Any]) -> str:
         if quality.get("linear_rmse") is not None:
             others.append(f"a linear model {number_text(quality['linear_rmse'])}")
         return f"{line}; {', '.join(others)}"
-    spread = quality.get("accuracy_error")
-    of_sample = f" ± {spread:.1g}" if spread is not None else ""
-    where += f" ({quality['n_rows']:,} of them)" if spread is not None else ""
+    of_sample, is_sampled = _spread_text(quality), quality.get("accuracy_error") is not None
+    where += f" ({quality['n_rows']:,} of them)" if is_sampled else ""
     if quality["kind"] == "labels":
         wrong, constant = (share_text(quality[key]) for key in ("hamming_loss", "constant_hamming_loss"))
         return (
@@ -94,12 +124,18 @@ def quality_line(quality: Mapping[str, Any]) -> str:
             f"{wrong}, constant ones {constant}"
         )
     balanced = ""
-    if spread is not None:  # an evaluation has a line of its own for it
+    if is_sampled:  # an evaluation has a line of its own for it
         balanced = f", balanced accuracy {share_text(quality['balanced_accuracy'])}"
     return (
         f"accuracy {share_text(quality['accuracy'])}{of_sample}{balanced} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
     )
+
+
+def _spread_text(quality: Mapping[str, Any]) -> str:
+    spread = quality.get("accuracy_error")
+    # On rows that the fit saw the error of their sample is the small one: it would look like a promise.
+    return "" if spread is None or quality["rows"] == _ROWS_OF_FIT else f" ± {spread:.1g}"
 
 
 def _r2_text(r2: float | None) -> str:
@@ -110,8 +146,7 @@ def _r2_text(r2: float | None) -> str:
 
 def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
     """The error beside those of simpler models, as names with their values."""
-    spread = quality.get("accuracy_error")
-    of_sample = f" ± {spread:.1g}" if spread is not None else ""
+    of_sample = _spread_text(quality)
     # The keys of the errors with their names, in the order in which they are shown.
     shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
     if quality["kind"] == "numbers":
@@ -181,7 +216,7 @@ def _judged_on(quality: Mapping[str, Any]) -> str:
     of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
     words = {
         "out of fold": "rows that were left out (out of fold)",
-        "the rows of the fit": "the rows of the fit (optimistic)",
+        _ROWS_OF_FIT: "the rows of the fit (optimistic)",
     }
     return words.get(rows, rows) + of_sample
 
@@ -279,7 +314,10 @@ def quality_sections(
     """The sections with which the page of a fit begins; charts are given by heading."""
     sections = []
     if report.get("quality"):
-        parts: list[Part] = [Facts(quality_facts(report["quality"]))]
+        facts = quality_facts(report["quality"])
+        if (expected := _expected_of_new_rows(report)) is not None:
+            facts.insert(0, ["new rows", expected])
+        parts: list[Part] = [Facts(facts)]
         if advice := list(_advice(report, report["quality"])):
             parts.append(Items(advice))
         sections.append(Section("Quality", parts, wide=True))
@@ -292,11 +330,8 @@ def quality_sections(
 
 def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[str]:
     """Sentences with something to try, where a simpler model does as well or a larger one may do better."""
-    if quality["rows"] == "the rows of the fit":
-        yield (
-            "The fit held no rows out, so the model saw the rows that judge it here. Judge it on other rows "
-            "(distrff score, drf.evaluate), or fit with alpha or C chosen by folds (cv)."
-        )
+    if quality["rows"] == _ROWS_OF_FIT:
+        yield _optimism(report)
     if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
     # A curved model that is no better than a line has too few features, or widths far from right.

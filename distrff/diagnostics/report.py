@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from distrff.diagnostics.quality import quality_line, quality_sections
+from distrff.diagnostics.quality import OF_VARIANCE, quality_lines, quality_sections
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
@@ -21,7 +21,8 @@ class FitReport(StrictMapping):
         accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
         class and the mean recall, `balanced_accuracy`, of the classes among these rows; `only_class` is the
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
-        which rows: "out of fold", "the rows of the fit", …
+        which rows: "out of fold", "the rows of the fit", … On the latter it is optimistic, whatever its
+        standard error: the error of the chosen one of `candidates` is that of rows held out
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
@@ -117,7 +118,7 @@ class FitReport(StrictMapping):
         size = f"{r['n_samples']:,} rows, {r['n_columns']} columns"
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
         if r.get("quality"):
-            yield quality_line(r["quality"])
+            yield from quality_lines(r)
         if r.get("candidates"):
             yield self._choice_line()
         if r.get("kernel"):
@@ -137,7 +138,7 @@ class FitReport(StrictMapping):
         # Not the best one in any case: it may not fit in memory.
         chosen = next(one for one in candidates if one["chosen"])
         # The error of alpha, further down, is in squared units of the target.
-        unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
+        unit = " of the targets' variance" if chosen["criterion"] == OF_VARIANCE else ""
         # Equispaced features choose their own widths and smoothness, on more rows than a small model has.
         is_own = chosen["candidate"].startswith("equispaced")
         whose = " (kernel of the small model; the fit chose its own, below)" if is_own else ""
@@ -169,7 +170,6 @@ class FitReport(StrictMapping):
 _MAX_BARS = 20
 _MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
-_OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
 
 _Parts = list[Part]
 
@@ -275,7 +275,7 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
     left_out = len(candidates) - len(rows)
     more = f" {left_out} more are not shown." if left_out else ""
     criterion = candidates[0]["criterion"]
-    unit = ", in units of the targets' variance" if criterion == _OF_VARIANCE else ""
+    unit = ", in units of the targets' variance" if criterion == OF_VARIANCE else ""
     legend = (
         f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
         f"that each reached; expected is that of all rows and features. One width, widths that are shrunk "

@@ -200,9 +200,12 @@ def _start_cluster(**options: Any) -> LocalCluster:
         return started.result(_START_SECONDS)
     except Exception as error:
         reason = first_line(error) if started.done() else f"in {_START_SECONDS:g} s"
+        remedy = "check that there is enough memory, or take fewer n_workers; in a script put the main part "
+        remedy += "under `if __name__ == '__main__':`"
+        if (n_workers := options["n_workers"]) > CPU_COUNT:
+            remedy = f"this process may use {CPU_COUNT} cores: take n_workers={CPU_COUNT}, more are no faster"
         raise ClusterError(
-            f"the local workers did not start ({reason}); in a script put the main part under "
-            f"`if __name__ == '__main__':`, otherwise check that there is enough memory"
+            f"the local workers did not start ({reason}; {n_workers} were asked for); {remedy}"
         ) from error
 
 

@@ -426,7 +426,10 @@ class KernelFeatureMap(FeatureMap):
 
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+            raise InputError(
+                f"kernel must be a distrff kernel or None, got {self.kernel!r}; give an object such as "
+                f"drf.Gaussian() or drf.Matern()"
+            )
         if self.chosen_kernel.has_undecided_smoothness and not self._chooses_smoothness:
             raise InputError(
                 f"nu='auto' is chosen by EquispacedFourierFeatures alone, not by {type(self).__name__}; give "

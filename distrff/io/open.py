@@ -18,8 +18,8 @@ from distrff.io.arrays import (
     persisted_text,
 )
 from distrff.io.dataset import Dataset, Reader, values_of, with_ids
-from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_column, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
+from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_column, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
     Table,
@@ -32,6 +32,7 @@ from distrff.io.tables import (
     matrix_table,
     profile_of,
     report_of_unseen,
+    warn_of_left_out,
     with_row_numbers,
     xarray_table,
 )
@@ -81,8 +82,9 @@ def open_dataset(
         None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
     columns : list of str or int, optional
         The columns of X. By default all that the options below take, in the table's order, except target and
-        weights. Names for Zarr are those of the group's attribute `column_names`, or of the coordinate along
-        the columns that xarray writes.
+        weights; a `DataWarning` names others that hold something, unless `drop` does. Names for Zarr are
+        those of the group's attribute `column_names`, or of the coordinate along the columns that xarray
+        writes.
     drop : list of str or int, optional
         Columns of a table to leave out instead.
     sample_weight : str or int, optional
@@ -161,9 +163,12 @@ def open_dataset(
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
-            return _of_table(frame_table(path), options, steps)
-        named = () if steps is None else steps.for_names(path.variables).raw_names
-        return _of_table(xarray_table(path, sample_dim, named), options, steps)
+            dataset = _of_table(frame_table(path), options, steps)
+        else:
+            named = () if steps is None else steps.for_names(path.variables).raw_names
+            dataset = _of_table(xarray_table(path, sample_dim, named), options, steps)
+        warn_of_left_out(dataset)
+        return dataset
     names = [ids] if isinstance(ids, str) else list(ids)
     paths = path if isinstance(path, (list, tuple)) else [path]
     places = tuple(Location.of(one, storage_options) for one in paths)
@@ -186,6 +191,7 @@ def open_dataset(
         columns_of_ids = {name: parquet_column(table, name) for name in names}
     # A checkpoint compares the versions of these files, so that it never goes on with other rows.
     dataset = replace(dataset, places=places)
+    warn_of_left_out(dataset)
     return with_ids(dataset, columns_of_ids) if names else dataset
 
 
@@ -360,17 +366,23 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         # By the name first: that takes no request.
         if shown.endswith(".zarr"):
             return "zarr"
+        if shown.endswith(PARQUET_SUFFIXES):
+            return "parquet"
         # A file may have such characters in its name, so what exists is no glob.
-        if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+        if any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base):
             return "parquet"
         if not fs.exists(inner):
             raise InputError(f"{location} does not exist; check the path")
         if not fs.isdir(inner):
+            if first_bytes(fs, inner).startswith(MAGIC):
+                raise InputError(
+                    f"{location} holds Parquet, and its name ends otherwise; rename it to end in .parquet"
+                )
             raise InputError(f"{location} is a file of an unknown kind; accepted is {_ACCEPTED}")
         if any(fs.exists(f"{base}/{marker}") for marker in _ZARR_MARKERS):
             return "zarr"
         # Last, as the files of a large folder take many requests.
-        if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
+        if any(file.endswith(PARQUET_SUFFIXES) for file in fs.find(inner)):
             return "parquet"
     raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
 
@@ -398,7 +410,7 @@ def is_raw(path: Any, storage_options: Options) -> bool:
         # Web servers return a page for a folder, so that a Zarr group looks like a file.
         if fs.isfile(inner) and (location.path is not None or not any(map(fs.exists, markers))):
             # Also by its first bytes, since a Parquet file may have any name.
-            return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
+            return not inner.endswith(PARQUET_SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
         if any(c in inner for c in GLOB_CHARACTERS):
-            return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
+            return any(fs.isfile(file) and not file.endswith(PARQUET_SUFFIXES) for file in fs.glob(inner))
     return False

@@ -32,6 +32,7 @@ from distrff.io.arrays import (
 from distrff.io.dataset import Dataset, Span, check_shape
 from distrff.io.storage import (
     GLOB_CHARACTERS,
+    PARQUET_SUFFIXES,
     SEEN_BY_ALL,
     Location,
     Options,
@@ -341,7 +342,6 @@ def parquet_column(table: ParquetTable, name: str) -> TableReader:
 
 # Parquet files and their footers: rows, columns, nulls.
 
-SUFFIXES = (".parquet", ".pq")
 MAGIC = b"PAR1"  # the first bytes of every file
 
 
@@ -393,7 +393,7 @@ def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, li
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
-    found = [location.files(SUFFIXES) for location in locations]
+    found = [location.files(PARQUET_SUFFIXES) for location in locations]
     # fsspec keeps one instance for each set of options: others are other servers or accounts.
     fs = found[0][0]
     if any(other is not fs for other, _ in found):

@@ -203,11 +203,14 @@ class ResultPlace:
             except BaseException as error:
                 # Wrong rows stay wrong: only what a retry can finish is kept.
                 ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
-                n_written = 0 if ends else len(written_runs(self.partial))
-                if n_written:
+                kept = frozenset() if ends else written_runs(self.partial)
+                n_rows, region = header["n_rows"], header["region_rows"]
+                if kept:
+                    # At least: a task that is under way may still finish its run after this count.
+                    n_kept = sum(min(region, n_rows - start) for start in kept)
                     error.add_note(
-                        f"{n_written} runs of {header['region_rows']} rows are kept; repeat with "
-                        f"resume=True (--resume) to continue"
+                        f"at least {n_kept:,} of {n_rows:,} rows are kept; repeat with resume=True "
+                        f"(--resume) to continue"
                     )
                 else:
                     self._remove()

@@ -50,6 +50,9 @@ BUFFER_BYTES = 4 * PIECE_BYTES
 sent as a whole, its pieces joined and the request."""
 
 CSV_SUFFIXES = (".csv", ".csv.gz")
+PARQUET_SUFFIXES = (".parquet", ".pq")
+_TABLE_SUFFIXES = (*CSV_SUFFIXES, *PARQUET_SUFFIXES)
+_OTHER_SUFFIXES = (".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
 _RESULT = re.compile(r"(prediction|decision|probability)(_.*)?", re.DOTALL)
 _BESIDE = re.compile(r"(prediction|decision|probability|std|lower|upper|set)(_.*)?", re.DOTALL)
 """Of the names of files with predictions as text."""
@@ -352,8 +355,9 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
     """Raise now what writing there would raise later, such as at the end of a long fit; write nothing.
 
     With `overwrite`, an empty folder may be replaced, and what distrff wrote, of one of `kinds` if any are
-    given. A broken symbolic link and a folder that is not writable are refused too.
+    given. A broken symbolic link, a folder that is not writable and a name of other files are refused too.
     """
+    _check_ending(location, kinds)
     target = location.path
     if target is not None:
         _check_folder(location, target)
@@ -369,6 +373,20 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
         )
     if not overwrite:
         raise InputError(f"{location} exists; pass overwrite=True or --overwrite to replace it")
+
+
+def _check_ending(location: Location, kinds: tuple[str, ...]) -> None:
+    """Refuse the name of a file for what is a group: other programs, and people, go by it."""
+    name = location.url.lower().rstrip("/")
+    others: tuple[str, ...] = (*_TABLE_SUFFIXES, *_OTHER_SUFFIXES)
+    what, endings = "a Zarr group is written there", ".zarr"
+    if "predictions" in kinds:
+        others = () if name.endswith(_TABLE_SUFFIXES) else _OTHER_SUFFIXES  # of which .gz ends .csv.gz too
+        what, endings = "results are Zarr, Parquet or CSV", ".zarr, .parquet, .csv or .csv.gz"
+    if PAGE not in kinds and name.endswith(others):
+        raise InputError(
+            f"{location} has the name of another kind of file, and {what}; name one that ends in {endings}"
+        )
 
 
 def _check_folder(location: Location, target: Path) -> None:

@@ -45,6 +45,7 @@ from distrff.io.dataset import (
 from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.profile import (
+    LEFT_OUT_EMPTY,
     LEFT_OUT_TIMES,
     TYPES,
     TableOptions,
@@ -485,6 +486,22 @@ def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) 
 
 LEFT_OUT_ROW_NUMBERS = "it is an index, or numbers the rows; keep_index=True takes it"
 """Why a column of row labels is left out."""
+
+
+def warn_of_left_out(dataset: Dataset) -> None:
+    """Warn of columns that hold something and that no option took; `drop` says that it is meant."""
+    reasons = dict.fromkeys(
+        dataset.skipped_columns, "no numbers; one_hot=True takes text, datetime='parts' takes times"
+    )
+    reasons |= (dataset.table_report or {}).get("columns_dropped", {})
+    by_reason: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        if why not in (LEFT_OUT_ROW_NUMBERS, LEFT_OUT_EMPTY):  # of which nobody would miss anything
+            by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        warn(f"left out: {listed(names)} ({why})", DataWarning)
+
+
 _INDEX = re.compile(
     r"(index|level_0|id|nr|no|#|row([ _.]?(id|index|no|nr|num|number|names?))?)\.?", re.IGNORECASE
 )

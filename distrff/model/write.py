@@ -18,7 +18,6 @@ from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame, paired
 from distrff.io.dataset import Dataset, Reader, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
-from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
     RUNS,
     CsvResults,
@@ -29,14 +28,13 @@ from distrff.io.results import (
     arrow_type,
     mark_written,
 )
-from distrff.io.storage import Location
+from distrff.io.storage import PARQUET_SUFFIXES, Location
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.rows import check_columns, check_has_columns, fitted_columns, is_raw
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.utils.validation import one_of
 
 _CHUNK_BYTES = 2**25
-_OF_OTHERS = (".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
 
 
 # The name of each method's result where it is stored.
@@ -200,13 +198,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     """
     model, method = results.model, results.method
     results.check()
-    if not place.out.is_csv and place.out.url.lower().rstrip("/").endswith(_OF_OTHERS):
-        raise InputError(
-            f"{place.out} has the name of another kind of file, and results are Zarr, Parquet or CSV; name a "
-            f"place that ends in .zarr, .parquet, .csv or .csv.gz"
-        )
     place.check()
-    is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
+    is_parquet = place.out.url.rstrip("/").endswith(PARQUET_SUFFIXES)
     is_table = is_parquet or place.out.is_csv
     if is_table and method == "transform":
         raise InputError("features are one matrix, which goes to Zarr; give --out another suffix")

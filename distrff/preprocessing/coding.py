@@ -801,7 +801,8 @@ class LabelCounts:
             value = y[y != np.floor(y)][0]
             raise InputError(
                 f"Unknown label type: continuous (y has the value {value:g}); "
-                f"a classifier needs classes, use KernelRidge for numbers"
+                f"a classifier needs classes, use KernelRidge for numbers; where the numbers are names of "
+                f"classes, make them text: y.astype(str)"
             )
         counted = cls.of_values(y, sample_weight)
         for label in counted.labels.tolist():

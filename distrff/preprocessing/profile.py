@@ -121,7 +121,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     fills = options.missing in ("mean", "indicator")
     indicates = options.missing == "indicator" and column.n_missing > 0
     if column.is_empty:
-        return "it has no values"
+        return LEFT_OUT_EMPTY
     if column.kind in ("time", "clock") and options.datetime is None:
         return LEFT_OUT_TIMES
     if column.kind in ("number", "clock"):
@@ -350,6 +350,7 @@ class ColumnProfile:
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
+LEFT_OUT_EMPTY = "it has no values"
 LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
 """Why a column of times is left out if `datetime` is not given."""
 

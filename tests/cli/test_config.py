@@ -95,8 +95,8 @@ def test_plan_and_fit_share_a_file(distrff, tmp_path, rng):
     assert load_model(str(tmp_path / "m.zarr")).specification.n_features == 16
     for done in (planned, fitted):  # what is left out is said before the fit
         lines = done.stderr.splitlines()
-        assert "left out: text, when (no numbers; --one-hot takes text, --datetime times)" in lines
-        assert lines.index("left out: text, when (no numbers; --one-hot takes text, --datetime times)") < 3
+        told = "left out: text, when (no numbers; --one-hot takes text, --datetime parts takes times)"
+        assert lines.index(f"warning: {told}") < 3
     done = distrff("plan", "--config", config, "--one-hot", "--missing", "mean")
     assert "left out: when (it holds times; --datetime seconds or parts takes them)" in done.stderr
 

@@ -35,6 +35,9 @@ def test_help_lists_every_command_which_explains_itself(distrff_without_workers)
         own = distrff_without_workers(name, "--help")
         assert own.code == 0
         assert own.stdout.startswith(f"Usage: distrff {name} ")
+        assert ("or CSV (.csv, .csv.gz), by its ending, to write" in " ".join(own.stdout.split())) == (
+            name == "predict"
+        )
 
 
 def test_asking_for_help_loads_nothing_heavy():

@@ -154,6 +154,8 @@ def test_choices_of_features(words, expected):
         ("pass overwrite=True or --overwrite to replace it", "pass --overwrite to replace it"),
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
         ("repeat with resume=True (--resume) to continue", "repeat with --resume to continue"),
+        ("2 cores: take n_workers=2, more", "2 cores: take --workers 2, more"),
+        ("or take fewer n_workers; in a script put it under `if`", "or take fewer workers"),
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
         ("as open_dataset(..., missing='drop') does", "as --missing drop does"),
         ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),

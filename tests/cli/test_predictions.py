@@ -66,7 +66,7 @@ def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeyp
         patch.setattr(write.Run, "gather", interrupted)
         done = distrff(*words)
     assert done.code == 130
-    assert "12 runs of 50 rows are kept; repeat with --resume to continue" in done.told[-1]
+    assert "at least 600 of 600 rows are kept; repeat with --resume to continue" in done.told[-1]
     assert not (tmp_path / "p.parquet").exists()
     assert "--resume" in distrff(*words).told[-1]
     report = distrff(*words, "--resume", "--json").json

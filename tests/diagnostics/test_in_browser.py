@@ -131,6 +131,7 @@ def in_notebook(shown: list[Any], template: str, theme: str) -> str:
     return re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_nothing_overflows_and_all_can_be_read(tmp_path):
     cases = frames()
     found = measured(BROWSER, cases, tmp_path)

@@ -231,6 +231,35 @@ def test_advice_beside_the_quality(quality, advice):
     assert "still falls" not in words(report(quality={"quality": quality}, curve=curve).to_html())
 
 
+@pytest.mark.parametrize(
+    ("criterion", "held_out"), [("share of wrong classes", "accuracy"), ("squared error", "R²")]
+)
+def test_an_accuracy_on_the_rows_of_the_fit_is_no_promise(criterion, held_out):
+    """What the choice of the map knows of new rows stands first; without it the sentence alone tells."""
+    quality = CLASSES | {"rows": "the rows of the fit", "accuracy_error": 0.01, "n_rows": 800}
+    quality |= {"balanced_accuracy": 0.9}
+    fit = {"C": 1.0, "loss": "hinge", "duality_gap": 1e-3, "solver": "dual", "quality": quality}
+    (chosen, _) = PARTS["candidates"]["candidates"]
+    tried = {"candidates": [chosen | {"criterion": criterion}]}
+    expected = f"{held_out} about 0.750 ± 0.002 (held out of a sample"
+    for parts, first in (
+        ({"fit": fit}, "accuracy 0.900"),
+        ({"fit": fit, "tried": tried}, f"new rows: {expected}"),
+    ):
+        lines = repr(report(**parts)).splitlines()[2:]
+        assert lines[0].startswith(f"  {first}")
+        assert any(
+            "accuracy 0.900, balanced accuracy 0.900 on the rows of the fit (800 of" in one for one in lines
+        )
+        assert any("new rows will have larger errors" in one and "C='cv'" in one for one in lines)
+        shown = words(report(**parts).to_html())
+        assert "accuracy 0.900 always" in shown and (f"new rows {expected}" in shown) == ("tried" in parts)
+    left_out = {"fit": fit | {"quality": quality | {"rows": "out of fold"}}, "tried": tried}
+    assert "accuracy 0.900 ± 0.01, balanced" in repr(report(**left_out)) and "new rows" not in repr(
+        report(**left_out)
+    )
+
+
 def test_nothing_is_loaded_from_elsewhere():
     page = report().to_html(scores=SCORES)
     assert not re.search(r"https?://|//[a-z]|url\((?!#)|@import|<script|src=", page)

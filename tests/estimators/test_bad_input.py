@@ -205,7 +205,7 @@ FEW_ROWS = "alpha='cv' needs at least 901 rows here, but there is only n_samples
         ({"features": "fourier"}, "features must be a distrff feature map such as FourierFeatures"),
         ({"features": drf.FourierFeatures(None, 0)}, "n_components must be a positive integer, got 0"),
         ({"features": drf.FourierFeatures(form="complex")}, "is for transform only; use form='cos_sin'"),
-        ({"features": drf.FourierFeatures("rbf")}, "kernel must be a distrff kernel or None, got 'rbf'"),
+        ({"features": drf.FourierFeatures("rbf")}, "got 'rbf'; give an object such as drf.Gaussian()"),
         ({"features": drf.FourierFeatures(drf.Gaussian((1.0, 2.0)))}, "length_scale"),
         ({"features": drf.FourierFeatures(drf.Cauchy(), sampling="orthogonal")}, "use sampling='iid'"),
         ({"features": drf.FourierFeatures(random_state="a")}, "must be a non-negative integer or None"),

@@ -166,7 +166,7 @@ def test_scores_say_which_labels_the_model_never_saw(problem):
     [
         (np.full(900, 3), r"y has one class only \(3\); a classifier needs rows of at least two classes"),
         (np.full(900, "a"), r"y has one class only \('a'\)"),
-        (np.linspace(0, 1, 900), r"Unknown label type: continuous .*use KernelRidge for numbers"),
+        (np.linspace(0, 1, 900), r"Unknown label type: continuous .*KernelRidge for .* text: y.astype"),
         (np.full((900, 2), 2), "several labels of a row, 0 or 1 each, got 2 in row 0, column 0"),
         (np.array([1, "a"] * 450, dtype=object), "y mixes labels that cannot be sorted together"),
     ],

@@ -117,7 +117,7 @@ def awkward(problem, case):
     return X, y, s
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("fit_intercept", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("C", [1.0, "cv"])
 @pytest.mark.parametrize("case", ["rare class", "constant column", "repeated rows", "rows without weight"])
 def test_few_rows_have_the_models_of_many(problem, case, C, fit_intercept):

@@ -60,6 +60,7 @@ NO_ROWS = {
         "memory://nowhere/x.zarr",
     ],
     "accepted is a Zarr group .* or Parquet": ["rows.csv", "empty"],
+    "holds Parquet, and its name ends otherwise; rename it to end in .parquet": ["parquet.csv"],
 }
 
 
@@ -67,6 +68,7 @@ NO_ROWS = {
 def test_paths_that_hold_no_rows_are_named(tmp_path, words, name):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
+    FRAME.to_parquet(tmp_path / "parquet.csv")
     path = name if "://" in name else f"{tmp_path}/{name}"
     if "://" in name:
         pytest.importorskip("fsspec.implementations.asyn_wrapper")

@@ -83,7 +83,9 @@ def test_what_is_done_is_reported(tmp_path, frame):
     frame["day"] = pd.Timestamp("2020-01-01")
     frame.to_parquet(tmp_path / "x.parquet")
     options = {"target": "y", "one_hot": True, "missing": "drop", "max_categories": 10}
-    report = open_dataset(tmp_path / "x.parquet", **options).table_report
+    with pytest.warns(DataWarning) as warned:
+        report = open_dataset(tmp_path / "x.parquet", **options).table_report
+    assert [str(one.message).partition(" (")[0] for one in warned] == ["left out: t, day", "left out: many"]
     complete = frame.drop(columns=["empty", "t"]).dropna()
     assert (report["rows_read"], report["rows_dropped"]) == (90, 90 - len(complete))
     assert report["columns_dropped"] == {
@@ -127,9 +129,11 @@ def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypat
     np.testing.assert_array_equal(data.y.compute(), frame.dropna(subset="y")["y"] == "yes")
     frame[["a", "k", "flag", "c", "t", "y"]].to_parquet(tmp_path / "x.parquet")
     monkeypatch.setattr(open_table, "Run", lambda: pytest.fail("a pass over the rows"))
-    data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
-    assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
-    assert open_dataset(tmp_path / "x.parquet", target="y").skipped_columns == ("c", "t")
+    for drop, names in (("k", ("a", "flag")), (None, ("a", "k", "flag"))):
+        with pytest.warns(DataWarning, match=r"left out: c, t \(no numbers; one_hot=True takes text"):
+            data = open_dataset(tmp_path / "x.parquet", target="y", drop=drop)
+        assert (data.column_names, data.steps, data.skipped_columns) == (names, None, ("c", "t"))
+    assert open_dataset(tmp_path / "x.parquet", target="y", drop=["c", "t"]).skipped_columns == ()
     assert open_dataset(tmp_path / "x.parquet", columns=["k"]).dtype == np.int16
     assert open_dataset(tmp_path / "x.parquet", columns=["k"], one_hot=True).dtype == np.int16
 
@@ -306,7 +310,8 @@ WITHOUT_A_STEP = (pa.list_(pa.string()), pa.struct([("x", pa.int8())]), pa.binar
 @pytest.mark.parametrize("kind", WITHOUT_A_STEP, ids=str)
 def test_types_without_a_step(kind):
     table = pa.table({"a": pa.nulls(2, kind), "x": [1.0, 2]})
-    assert open_dataset(table).column_names == ("x",)
+    with pytest.warns(DataWarning, match="left out: a"):
+        assert open_dataset(table).column_names == ("x",)
     with pytest.raises(InputError, match=r"'a' of .* cannot be a column of X: its type is neither number"):
         open_dataset(table, columns=["a"])
 
@@ -322,7 +327,8 @@ def test_a_category_of_dates_in_arrow_is_that_of_pandas():
 
 def test_lists_that_dask_made_text_are_left_out_by_name():
     frame = pd.DataFrame({"e": [np.arange(3.0) + i for i in range(4)], "x": np.arange(4.0)})
-    with dask.config.set({"dataframe.convert-string": True}):
+    told = pytest.warns(DataWarning, match="left out: e")
+    with dask.config.set({"dataframe.convert-string": True}), told:
         data = open_dataset(dd.from_pandas(frame, npartitions=2), one_hot=True)
     assert data.column_names == ("x",)
     assert "lists that became text, such as '[0. 1. 2.]'" in data.table_report["columns_dropped"]["e"]

@@ -9,7 +9,7 @@ import pytest
 import xarray
 import zarr
 
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import DataWarning, InputError, NonFiniteError
 from distrff.io.open import open_dataset
 from distrff.io.zarr_rows import ZarrReader, coding_of
 
@@ -234,7 +234,8 @@ def test_groups_that_are_no_table(tmp_path, columns):
 def test_arrays_whose_rows_are_not_first_are_named(tmp_path, rng):
     values = {"a": ("time", rng.normal(size=N)), "b": (("lev", "time"), rng.normal(size=(2, N)))}
     xarray.Dataset(values).to_zarr(tmp_path / "g")
-    data = open_dataset(tmp_path / "g", sample_dim="time", missing="mean")
+    with pytest.warns(DataWarning, match="left out: b"):
+        data = open_dataset(tmp_path / "g", sample_dim="time", missing="mean")
     assert data.column_names == ("a",)
     assert data.table_report["columns_dropped"]["b"].startswith("time is not its first dimension")
     steps = open_dataset(xarray.open_zarr(tmp_path / "g"), sample_dim="time", missing="mean").steps

@@ -221,6 +221,7 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X), "y"),
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
+        (lambda m, c, X, y: drf.calibrate(m, X, y), r"a fitted estimator .* estimator.calibrate\(X, y\)"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
     ],

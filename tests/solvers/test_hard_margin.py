@@ -133,7 +133,7 @@ def assert_proves_itself(found, Z, y, fit_intercept, gap):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("r", "D"), [(5, 2), (40, 3), (100, 10), (30, 100), (300, 60), (200, 200)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_solution_proves_itself(seed, r, D, fit_intercept):
     Z, y = separable(np.random.default_rng([seed, r, D]), r, D)
     Z = with_constant(Z, fit_intercept)

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-DISTRFF = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
+DISTRFF = (sys.executable, "-m", "distrff")
 
 
 def run(*words: Any, timeout: float = 300.0, **options: Any) -> subprocess.CompletedProcess[str]:

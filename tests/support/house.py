@@ -97,7 +97,8 @@ def _targets(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 def room_of(module: str) -> str:
     """The second part of a module's dotted name; "" for the package root."""
-    return module.split(".")[1] if "." in module else ""
+    room = module.split(".")[1] if "." in module else ""
+    return "cli" if room == "__main__" else room  # which starts the command line
 
 
 def inner_imports() -> list[Import]:

@@ -148,7 +148,7 @@ def test_tables_and_pictures_and_only_a_full_run_becomes_the_table_of_readme(tmp
     for row in ("| what gram is | float64 | ≤ 1.12 × | 1.2 × |  | no |", "| kept / so |  | – it cannot |"):
         assert row in full
     assert "| later, commit fffffff |" in full
-    assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × |" in short  # the worst case
+    assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × (missed) |" in short  # the worst case
     assert "it cannot" not in short
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{table.BEGIN}old\n{table.END}\nafter\n")

@@ -15,6 +15,7 @@ from threading import Thread
 
 import dask
 import pytest
+from dask.system import CPU_COUNT
 from distributed import Client, default_client
 from distributed.system import MEMORY_LIMIT
 
@@ -139,6 +140,14 @@ def test_a_script_without_main_guard_is_told(tmp_path):
     done = run(sys.executable, script, timeout=120)
     assert "ClusterError: the local workers did not start" in done.stderr
     assert "if __name__ == '__main__':" in done.stderr
+
+
+@pytest.mark.parametrize(("n_workers", "remedy"), [(CPU_COUNT + 1, f"n_workers={CPU_COUNT}"), (1, "memory")])
+def test_workers_that_do_not_start_are_told_with_a_number_that_works(monkeypatch, n_workers, remedy):
+    monkeypatch.setattr("distrff.engine.cluster.LocalCluster", lambda **_: 1 / 0)
+    message = rf"did not start \(division by zero; {n_workers} were asked for\).* {remedy}"
+    with pytest.raises(ClusterError, match=message), connect(n_workers=n_workers):
+        pass
 
 
 def test_memory_limits():

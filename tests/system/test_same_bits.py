@@ -134,7 +134,10 @@ FITS: dict[str, tuple[Any, str, str]] = {
     ),
     "automatic": (ridge(drf.AutoFeatures(32), 1.0), "number", "Gram"),
 }  # fmt: skip
-NIGHTLY = ("cg", "squared hinge", "C by folds", "automatic")
+NIGHTLY = (
+    *("cg", "cg without a factor", "probit", "logistic", "squared hinge"),
+    *("C by folds", "hinge by sgd", "automatic"),
+)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

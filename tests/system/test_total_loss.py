@@ -183,7 +183,7 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, partials, loss, seed):
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
-@pytest.mark.parametrize("with_checkpoint", [False, True])
+@pytest.mark.parametrize("with_checkpoint", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_values_before_a_loss_are_met_again(
     rows, start_cluster, large, monkeypatch, tmp_path, with_checkpoint
 ):

@@ -46,8 +46,9 @@ from distrff.io.convert.text import (
     refuse_other_libsvm,
 )
 from distrff.io.dataset import Span, in_order
-from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
+from distrff.io.parquet_rows import MAGIC, parquet_table
 from distrff.io.storage import (
+    PARQUET_SUFFIXES,
     Location,
     Options,
     check_writable,
@@ -96,7 +97,7 @@ def open_source(
     files, dialect = files_of(paths, storage_options), dialect or Dialect()
     with storage_errors(f"{files[0].name} cannot be reached"):
         magic = first_bytes(files[0].fs, files[0].path)
-    if magic.startswith(MAGIC) or files[0].path.endswith(SUFFIXES):
+    if magic.startswith(MAGIC) or files[0].path.endswith(PARQUET_SUFFIXES):
         dialect.refuse_for(f"{files[0].name} is Parquet")
         return parquet_table(paths, storage_options)
     # Excel workbooks are Zip archives, too.

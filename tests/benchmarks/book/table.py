@@ -51,7 +51,7 @@ def full_table(results: Results) -> str:
 
 
 def readme_table(results: Results) -> str:
-    """Return a row for each title of the lines that README shows: of its cases the worst one."""
+    """Return a row for each title that README shows: of its cases the worst one, marked if it missed."""
     rows = [f"| what ({_machine(results)}) | asked | reached |", "|---|---|---|"]
     shown_ones = with_summary(results)
     for name in IN_README:
@@ -60,7 +60,7 @@ def readme_table(results: Results) -> str:
             worst = min((one for one in found if one["title"] == title), key=_slack)
             words = _sets(worst) if "losing" in worst else worst["case"]
             case = f" ({words})" if words else ""
-            reached = shown_reached(worst)
+            reached = shown_reached(worst) + (" (missed)" if worst.get("holds") is False else "")
             rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
     return "\n".join(rows) + "\n"
 

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import json
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import zarr
 from scipy.sparse import hstack, random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import DataWarning, InputError, NonFiniteError
 from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert, convert_like
@@ -398,7 +399,8 @@ def tables(tmp_path):
 def taken(tables, form, to, **options):
     """The columns taken of a form, and those left out with the reasons, as `convert` or else opening says."""
     if form.startswith("open "):
-        data = open_dataset(tables[form.removeprefix("open ")], target="y", **options)
+        with nullcontext() if options else pytest.warns(DataWarning, match="left out: day|left out: moment"):
+            data = open_dataset(tables[form.removeprefix("open ")], target="y", **options)
         report = data.table_report or {}
         left_out = report.get("columns_dropped", dict.fromkeys(data.skipped_columns, LEFT_OUT))
         return data.column_names, data.X.compute(), left_out
@@ -429,5 +431,6 @@ def test_times_of_day_of_a_file_for_a_model(tables, tmp_path):
         data = open_dataset(tmp_path / f"{form}.zarr")
         np.testing.assert_array_equal(data.X.compute()[:, data.column_names.index("clock")], [36000, 39600])
     frame = pd.DataFrame({"a": [1.0, 2.0], "t": [datetime.time(1), datetime.time(2)]})  # as Python has them
-    assert open_dataset(frame).column_names == ("a",)
+    with pytest.warns(DataWarning, match="left out: t"):
+        assert open_dataset(frame).column_names == ("a",)
     np.testing.assert_array_equal(open_dataset(frame, datetime="seconds").X.compute()[:, 1], [3600, 7200])

@@ -199,12 +199,12 @@ SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet, like_other
     ("source", "kind", "n_deaths"),
     [
         (csv, "local", 2),
-        (csv, "memory", 4),
-        (wider, "memory", 4),
+        pytest.param(csv, "memory", 4, marks=pytest.mark.slow),
+        pytest.param(wider, "memory", 4, marks=pytest.mark.slow),
         (libsvm, "memory", 2),
         (npz, "local", 1),
         (few_columns, "memory", 4),
-        (many_words, "memory", 1),
+        pytest.param(many_words, "memory", 1, marks=pytest.mark.slow),
         (like_others, "memory", 2),
     ],
 )
