@@ -130,9 +130,11 @@ def test_rows_of_other_steps_are_refused_wherever_a_model_meets_them(frame, tmp_
         fitted.score(flipped)
     # Raw numbers of a Parquet file, opened without steps, are told the way.
     frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.warns(DataWarning, match="left out: c, label, when"):
+        raw = drf.open_dataset(tmp_path / "x.parquet")
     for call in calls[:-1]:
         with pytest.raises(InputError, match=f"x.parquet is a table, give the raw rows{remedy}"):
-            call(drf.open_dataset(tmp_path / "x.parquet"))
+            call(raw)
     # Equal steps of any storage, up to the digits of float32, and without a fill, go on.
     dates = frame.assign(when=frame["when"].astype("M8[us]"), a=frame["a"].astype(np.float32))
     for table, rule in (
