@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from distrff.io.convert.dialect import Dialect
     from distrff.io.dataset import Dataset
     from distrff.io.storage import Location
-    from distrff.preprocessing.table import TableSteps
 
 # The options of rows, of what is written, and of workers.
 
@@ -279,13 +278,10 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
 
 def _check_steps(model: Any, dataset: Dataset, options: Mapping[str, Any]) -> None:
     """Raise InputError for rows that a conversion encoded by other steps than those of the model."""
-    from distrff.preprocessing.table import refuse_other_steps
+    from distrff.model.rows import check_steps
 
-    steps = dataset.steps
-    if steps is not None and "target" not in options:
-        steps = steps.for_prediction()
     remedy = "give the raw file, which the model encodes itself, or convert it with --steps MODEL"
-    refuse_other_steps(model.steps, steps, dataset.source, remedy)
+    check_steps(model.steps, dataset, remedy, with_target="target" in options)
 
 
 def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple[Any, Dataset]:
@@ -500,7 +496,7 @@ def convert(src: tuple[str, ...], dst: str, **options: Any) -> Result:
     return Result(drf.convert(list(src), dst, **arguments))
 
 
-def _steps_at(path: str, remote: dict[str, Any] | None) -> TableSteps:
+def _steps_at(path: str, remote: dict[str, Any] | None) -> Any:
     """The steps of the model, or of the converted rows, at a path."""
     from distrff.io.storage import Location, header_of
 

@@ -40,16 +40,15 @@ from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import (
-    OWN_STEPS,
     ROWS_UNKNOWN,
     block_by_block,
     check_columns,
+    check_steps,
     is_raw,
     rows_to_predict,
     through_steps,
 )
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.table import refuse_other_steps
 from distrff.utils.random import group_of
 from distrff.utils.serialize import described
 from distrff.utils.text import listed
@@ -586,7 +585,7 @@ class KernelEstimator(BaseEstimator):
             check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight)
         check_columns(self.model_, dataset)
-        refuse_other_steps(self.model_.steps, dataset.steps, dataset.source, OWN_STEPS)  # of y, too
+        check_steps(self.model_.steps, dataset, with_target=True)
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:

@@ -266,17 +266,25 @@ OWN_STEPS = (
 """The remedy for rows that are not encoded by the steps of a model."""
 
 
+def check_steps(
+    steps: TableSteps | None, dataset: Dataset, remedy: str = OWN_STEPS, *, with_target: bool = False
+) -> None:
+    """Raise InputError for rows that other steps than a model's encoded, if both are known."""
+    others = dataset.steps
+    if others is not None and not with_target:  # predictions do not look at the rows' y
+        others = others.for_prediction()
+    refuse_other_steps(steps, others, dataset.source, remedy)
+
+
 def check_columns(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError for other columns than those of the fit, or sparse rows where the map takes none.
 
     Columns that other steps made of the same table, with other means or first dates, are others.
     """
-    steps, source = dataset.steps, dataset.source
-    # First, as it names the raw column. What its y is does not matter for predictions.
-    refuse_other_steps(model.steps, None if steps is None else steps.for_prediction(), source, OWN_STEPS)
-    remedy = f"choose the columns of the fit from {source}"
-    if model.steps is not None and steps is None:
-        remedy = f"where {source} is a table, {OWN_STEPS}"
+    check_steps(model.steps, dataset)  # first, as it names the raw column
+    remedy = f"choose the columns of the fit from {dataset.source}"
+    if model.steps is not None and dataset.steps is None:
+        remedy = f"where {dataset.source} is a table, {OWN_STEPS}"
     # These two begin like scikit-learn's own, by which its check_estimator knows them.
     if dataset.n_columns != model.n_columns:
         raise InputError(
@@ -302,7 +310,7 @@ def _check_sparse(model: FittedModel, remedy: str) -> None:
 
 def check_target(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError unless the rows have the targets that the model predicts."""
-    refuse_other_steps(model.steps, dataset.steps, dataset.source, OWN_STEPS)
+    check_steps(model.steps, dataset, with_target=True)
     if not dataset.n_targets:
         raise InputError("to judge a model needs targets; give y, or the target's name")
     n_targets = 1 if model.is_classifier else model.n_outputs
