@@ -263,15 +263,25 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
         if names is None or options["columns"]:
             raise
         dataset = open_data(path, options)
+        _check_steps(model, dataset, options)  # where categories differ, these say why a column lacks
         if dataset.column_names is not None:
             raise
         # A Zarr X without names is taken as it is.
+    _check_steps(model, dataset, options)
     if dataset.n_columns != model.n_columns:
         raise InputError(
             f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to "
             f"{model.n_columns}; choose them with --columns"
         )
     return dataset
+
+
+def _check_steps(model: Any, dataset: Dataset, options: Mapping[str, Any]) -> None:
+    """Raise InputError for rows that a conversion encoded by other steps than those of the model."""
+    from distrff.model.rows import check_steps
+
+    remedy = "give the raw file, which the model encodes itself, or convert it with --steps MODEL"
+    check_steps(model.steps, dataset, remedy, with_target="target" in options)
 
 
 def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple[Any, Dataset]:
@@ -376,7 +386,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
         raise InputError(
             f"{public_name(path)} would be converted to a folder of this machine, which workers of "
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
-            f"distrff convert {public_name(path)} ROWS.zarr"
+            f"distrff convert {public_name(path)} ROWS.zarr, for a model with --steps MODEL"
         )
     parent = Path(tempfile.gettempdir())
     # The command's context removes it, however the command ends; a killed one leaves it to the next.
@@ -456,6 +466,12 @@ def _scratch_folder() -> Iterator[None]:
 @click.argument("dst")
 @row_options
 @table_options
+@click.option(
+    "--steps",
+    metavar="MODEL|ZARR",
+    help="Encode the columns as for a model, or as in an earlier DST, for rows to predict or score; other "
+    "options of columns are left out.",
+)
 @parameters("convert", "shuffle test_fraction")
 @parameter("convert", "dtype", help="Type of X.")
 @parameters("convert", "chunk_rows overwrite")
@@ -473,5 +489,22 @@ def convert(src: tuple[str, ...], dst: str, **options: Any) -> Result:
     for path in src:
         refuse_overlap("DST", dst, source=path)
     arguments = {name: value for name, value in options.items() if value is not None}
-    arguments |= {"target": target_of(options), "storage_options": storage_options(options)}
+    remote = storage_options(options)
+    arguments |= {"target": target_of(options), "storage_options": remote}
+    if options["steps"] is not None:
+        arguments["steps"] = _steps_at(options["steps"], remote)
     return Result(drf.convert(list(src), dst, **arguments))
+
+
+def _steps_at(path: str, remote: dict[str, Any] | None) -> Any:
+    """The steps of the model, or of the converted rows, at a path."""
+    from distrff.io.storage import Location, header_of
+
+    is_model = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind") == "model"
+    found = (drf.load_model if is_model else drf.open_dataset)(path, storage_options=remote)
+    if found.steps is None:
+        raise InputError(
+            f"{public_name(path)} has no steps, as its columns are numbers that were taken as they are; "
+            f"leave out --steps"
+        )
+    return found.steps

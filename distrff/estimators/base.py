@@ -39,7 +39,15 @@ from distrff.io.dataset import Dataset, check_known, check_label_types, check_ro
 from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import ROWS_UNKNOWN, block_by_block, is_raw, rows_to_predict, through_steps
+from distrff.model.rows import (
+    ROWS_UNKNOWN,
+    block_by_block,
+    check_columns,
+    check_steps,
+    is_raw,
+    rows_to_predict,
+    through_steps,
+)
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.random import group_of
 from distrff.utils.serialize import described
@@ -204,7 +212,7 @@ class KernelEstimator(BaseEstimator):
             return None
         if not problem.goes_on:
             return None
-        self._check_columns(dataset)
+        check_columns(self.model_, dataset)
         # As text, since maps are mutable and the earlier fit kept no copy of their parameters.
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
         if changed:
@@ -452,7 +460,7 @@ class KernelEstimator(BaseEstimator):
         # name.
         if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
             dataset = as_dataset(X)
-            self._check_columns(dataset)
+            check_columns(self.model_, dataset)
             return dataset.X
         if is_lazy:
             return X
@@ -573,8 +581,11 @@ class KernelEstimator(BaseEstimator):
         X, y, sample_weight = through_steps(self.model_.steps, X, y, sample_weight)
         if is_dataframe_like(X):
             frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
+        if isinstance(X, Dataset):  # first: of a raw table a target would be half the remedy
+            check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight)
-        self._check_columns(dataset)
+        check_columns(self.model_, dataset)
+        check_steps(self.model_.steps, dataset, with_target=True)
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:
@@ -604,19 +615,6 @@ class KernelEstimator(BaseEstimator):
         from distrff.fitting.checkpoint import same_rows
 
         return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
-
-    def _check_columns(self, dataset: Dataset) -> None:
-        if dataset.n_columns != self.n_features_in_:
-            raise InputError(
-                f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-        names, expected = dataset.column_names, self.model_.column_names
-        if expected is not None and names is not None and names != expected:
-            raise InputError(
-                f"The feature names should match those that were passed during fit: got the columns "
-                f"{listed(names)}, expected {listed(expected)} in this order"
-            )
 
 
 # The base of classifiers: labels, decision values, accuracy.

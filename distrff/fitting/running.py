@@ -64,6 +64,7 @@ def prepared_like(
 
     Raises InputError for rows of other columns or targets, or outside the bounds of equispaced features.
     """
+    check_same_table(like, dataset)
     if dataset.n_columns != like.specification.n_columns:
         raise InputError(
             f"X has {dataset.n_columns} columns, but the rows that were summed before have "
@@ -78,7 +79,6 @@ def prepared_like(
         raise InputError(
             f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
         )
-    check_same_table(like, dataset)
     is_toeplitz = isinstance(like, ToeplitzStatistics)
     problem = Problem(
         features=like.features if is_toeplitz else None,  # type: ignore[arg-type,union-attr]  # only the specification is known

@@ -15,7 +15,7 @@ from distrff.io.storage import contents_of, read_group, refuse_others, write_gro
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds, FoldSums
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.text import in_one_line, listed
@@ -38,18 +38,14 @@ class OfTable(Protocol):
 
 def check_same_table(first: OfTable, second: OfTable) -> None:
     """Raise InputError where both know their columns, or the steps that made them, and these differ."""
+    # First, as it names the raw column.
+    remedy = "open the table with the steps of the first dataset"
+    refuse_other_steps(first.steps, second.steps, "the table", remedy)
     names, others = first.column_names, second.column_names
     if names is not None and others is not None and names != others:
         raise InputError(
             f"The feature names should match those of the first rows: got the columns {listed(others)}, "
             f"expected {listed(names)} in this order"
-        )
-    if first.steps is None or second.steps is None:
-        return
-    if first.steps.for_prediction() != second.steps.for_prediction():
-        raise InputError(
-            "the columns were made of the table by other steps (categories, fills) than those of the first "
-            "rows; open the table with the steps of the first dataset"
         )
 
 

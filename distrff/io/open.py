@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from dask.utils import is_dataframe_like
@@ -156,7 +156,7 @@ def open_dataset(
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
         positive=positive, types=types, keep_index=keep_index,
     )  # fmt: skip
-    if steps is not None and (name := _first_given(options)):
+    if steps is not None and (name := options.first_given()):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
     path = as_frame(path)
     if is_table(path):
@@ -236,12 +236,6 @@ def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Datas
     )
 
 
-def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
-    """The name of the first option that is not at its default."""
-    others = (option for option in fields(options) if option.name not in besides)
-    return next((o.name for o in others if getattr(options, o.name) != o.default), None)
-
-
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
     """The dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
@@ -282,7 +276,7 @@ def _of_zarr(
     if sample_dim is not None or (steps is not None and not has_array(location, arrays["x_name"])):
         named = () if steps is None else steps.for_prediction().raw_names
         return _of_table(group_table(location, sample_dim, named), options, steps)
-    if name := _first_given(options, besides=("target", "columns", "sample_weight", "missing")):
+    if name := options.first_given(besides=("target", "columns", "sample_weight", "missing")):
         raise InputError(
             f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
             f"table of its arrays)"

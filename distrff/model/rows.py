@@ -30,7 +30,7 @@ from distrff.io.arrays import (
 )
 from distrff.io.dataset import Dataset, check_lengths, values_of
 from distrff.preprocessing.coding import NumericTargets
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import group_of
 from distrff.utils.text import listed
@@ -41,6 +41,8 @@ _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blo
 class FittedModel(Protocol):
     """The part of a `Model` that says which rows fit it; its module imports this one."""
 
+    @property
+    def kind(self) -> str: ...
     @property
     def specification(self) -> FittedMap: ...
     @property
@@ -257,17 +259,43 @@ def _names(table: Any) -> set[str]:
     return set(map(str, table.columns if is_dataframe_like(table) else table.variables))
 
 
+OWN_STEPS = (
+    "give the raw rows as a frame, or open them by open_dataset(..., steps=model.steps); the model of a "
+    "fitted estimator is its model_"
+)
+"""The remedy for rows that are not encoded by the steps of a model."""
+
+
+def check_steps(
+    steps: TableSteps | None, dataset: Dataset, remedy: str = OWN_STEPS, *, with_target: bool = False
+) -> None:
+    """Raise InputError for rows that other steps than a model's encoded, if both are known."""
+    others = dataset.steps
+    if others is not None and not with_target:  # predictions do not look at the rows' y
+        others = others.for_prediction()
+    refuse_other_steps(steps, others, dataset.source, remedy)
+
+
 def check_columns(model: FittedModel, dataset: Dataset) -> None:
-    """Raise InputError for other columns than those of the fit, or sparse rows where the map takes none."""
+    """Raise InputError for other columns than those of the fit, or sparse rows where the map takes none.
+
+    Columns that other steps made of the same table, with other means or first dates, are others.
+    """
+    check_steps(model.steps, dataset)  # first, as it names the raw column
+    remedy = f"choose the columns of the fit from {dataset.source}"
+    if model.steps is not None and dataset.steps is None:
+        remedy = f"where {dataset.source} is a table, {OWN_STEPS}"
+    # These two begin like scikit-learn's own, by which its check_estimator knows them.
     if dataset.n_columns != model.n_columns:
         raise InputError(
-            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}"
+            f"X has {dataset.n_columns} features, but {model.kind} is expecting {model.n_columns} features "
+            f"as input; {remedy}"
         )
     expected, names = model.column_names, dataset.column_names
     if expected is not None and names is not None and tuple(names) != tuple(expected):
         raise InputError(
-            f"the columns must be those of the fit: got {listed(names)}, expected {listed(expected)} in this "
-            f"order"
+            f"The feature names should match those that were passed during fit: got the columns "
+            f"{listed(names)}, expected {listed(expected)} in this order; {remedy}"
         )
     if dataset.is_sparse:
         _check_sparse(model, "give dense rows")
@@ -282,6 +310,7 @@ def _check_sparse(model: FittedModel, remedy: str) -> None:
 
 def check_target(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError unless the rows have the targets that the model predicts."""
+    check_steps(model.steps, dataset, with_target=True)
     if not dataset.n_targets:
         raise InputError("to judge a model needs targets; give y, or the target's name")
     n_targets = 1 if model.is_classifier else model.n_outputs

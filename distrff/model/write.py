@@ -30,7 +30,7 @@ from distrff.io.results import (
 )
 from distrff.io.storage import PARQUET_SUFFIXES, Location
 from distrff.model.model import OUTSIDE, Model, std_of
-from distrff.model.rows import check_has_columns, fitted_columns, is_raw
+from distrff.model.rows import check_columns, check_has_columns, fitted_columns, is_raw
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.utils.validation import one_of
 
@@ -378,11 +378,7 @@ def write_predictions(
         method_of_model = "predict_set" if frozen.is_classifier else "predict_interval"
         frozen = replace(frozen, intervals=model._with_intervals(method_of_model).intervals)
     dataset = _identified(frozen, data, ids)
-    if dataset.n_columns != frozen.n_columns:
-        raise InputError(
-            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to "
-            f"{frozen.n_columns}; choose them when the dataset is opened"
-        )
+    check_columns(frozen, dataset)
     if method == "transform":
         raise InputError("method 'transform' makes features, not predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import partial
 from operator import index
@@ -411,6 +411,11 @@ class TableOptions:
             raise InputError(
                 f"positive goes with one target column, got {len(self.target)} columns; name the one it is in"
             )
+
+    def first_given(self, besides: Sequence[str] = ()) -> str | None:
+        """The name of the first option that is not at its default."""
+        others = (option for option in fields(self) if option.name not in besides)
+        return next((o.name for o in others if getattr(self, o.name) != o.default), None)
 
     @property
     def transforms(self) -> bool:

@@ -194,6 +194,15 @@ class ColumnEncoder(ABC):
         """Names of the columns made."""
         return (*self._names(), f"{self.name} is missing") if self.indicates else self._names()
 
+    def meaning(self) -> dict[str, Any]:
+        """What decides the values that it makes, by the words of messages; the dtype does not."""
+        own = {"encoded as": self.kind, **self._meaning()}
+        return {**own, "missing values marked": self.indicates, "missing values become": self.fill}
+
+    def _meaning(self) -> dict[str, Any]:
+        """What only steps of this kind have."""
+        return {}
+
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)).
 
@@ -228,6 +237,9 @@ class NumberStep(ColumnEncoder):
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}_{i}" for i in range(self.width)) if self.width else (self.name,)
+
+    def _meaning(self) -> dict[str, Any]:
+        return {"numbers in a list": self.width}
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
         values, dtype = as_columns(column.values), out.dtype
@@ -286,6 +298,9 @@ class OneHotEncoder(_WordEncoder):
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}={word}" for word in self.categories)
 
+    def _meaning(self) -> dict[str, Any]:
+        return {"categories": self.categories}
+
     @property
     def dtype(self) -> str:
         """The dtype of the columns made: a byte for 0 and 1, float32 if a fill is a fraction."""
@@ -324,6 +339,9 @@ class HashedStep(_WordEncoder):
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}=#{i}" for i in range(self.n_places))
+
+    def _meaning(self) -> dict[str, Any]:
+        return {"columns of hashes": self.n_places, "hashed by value": self.by_value}
 
     def _places(self, column: RawColumn) -> list[int]:
         words = list(column.words)
@@ -367,6 +385,10 @@ class SecondsStep(ColumnEncoder):
     reads: ClassVar[str] = "time"
     dtype: ClassVar[str] = "float64"
 
+    def _meaning(self) -> dict[str, Any]:
+        # As text, which is the same whatever the ticks are.
+        return {"seconds since": word_of_time(self.origin, self.ticks), "times with a zone": self.zoned}
+
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
         _check_zone(column, self.zoned, self.name)
         # Whole seconds are subtracted as integers: nanoseconds then keep their digits near the origin.
@@ -396,6 +418,9 @@ class CyclicTimeEncoder(ColumnEncoder):
 
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos"))
+
+    def _meaning(self) -> dict[str, Any]:
+        return {"times with a zone": self.zoned}
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
         _check_zone(column, self.zoned, self.name)
@@ -666,6 +691,36 @@ class TableSteps:
         before = range(len(self.names_out)) if self.chosen is None else self.chosen
         return replace(self, chosen=tuple(before[i] for i in positions))
 
+    def difference(self, others: TableSteps) -> str | None:
+        """What other steps make otherwise of one of the raw columns, in words; None for the same X and y.
+
+        A value that `others` do not fill, and a zone that one of them does not know, are no difference.
+        """
+        mine, theirs = self._used(), others._used()
+        for name in (name for name in mine if name in theirs):
+            found = theirs[name].meaning()
+            for what, expected in mine[name].meaning().items():
+                got = found.get(what)
+                # Without a fill a missing value is refused, so no row that is read was filled otherwise.
+                is_known = got is not None and (expected is not None or "zone" not in what)
+                if is_known and not _same(got, expected):
+                    here, there = _shown(got, expected), _shown(expected, got)
+                    return f"column {name!r}: {what} {here}, at the fit {there}"
+        if self.target is not None and others.target is not None:
+            got, expected = others.target.positive, self.target.positive
+            if got != expected:
+                return (
+                    f"target {others.target.names[0]!r}: positive={got!r}, at the fit positive={expected!r}"
+                )
+        return None
+
+    def _used(self) -> dict[str, ColumnStep]:
+        """The steps that make columns of X, by their raw columns."""
+        if self.chosen is None:  # not by names: files of libsvm have millions
+            return {step.name: step for step in self.columns}
+        makers = [step for step in self.columns for _ in step.names_out]
+        return {makers[i].name: makers[i] for i in self.chosen}
+
     def for_prediction(self) -> TableSteps:
         """Steps that make X alone and leave out no row: one that the fit would drop is NaN."""
         return replace(
@@ -713,6 +768,32 @@ class TableSteps:
             drops_missing=data["drops_missing"],
             chosen=None if data["chosen"] is None else tuple(data["chosen"]),
         )
+
+
+def refuse_other_steps(steps: TableSteps | None, others: TableSteps | None, source: str, remedy: str) -> None:
+    """Raise InputError where both are known and `others`, those of `source`, make another X or y."""
+    if steps is None or others is None:
+        return
+    if (difference := steps.difference(others)) is not None:
+        raise InputError(f"{source} was encoded by other steps: {difference}; {remedy}")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values of steps are equal, but for digits of a mean that columns of float32 lose."""
+    if a == b:
+        return True
+    x, y = np.asarray(a), np.asarray(b)
+    are_means = x.dtype.kind == y.dtype.kind == "f" and x.shape == y.shape
+    # No absolute tolerance: columns have any unit.
+    return are_means and np.allclose(x, y, rtol=1e-7, atol=0)
+
+
+def _shown(value: Any, other: Any) -> str:
+    """A value of a step for a message; of a long list what the other one lacks comes first."""
+    if isinstance(value, tuple):
+        known = set(other) if isinstance(other, tuple) else set()
+        return listed([_shown(x, None) for x in sorted(value, key=known.__contains__)])
+    return f"{value:.9g}" if isinstance(value, float) else "no value" if value is None else str(value)
 
 
 def complete_rows(columns: Iterable[RawColumn]) -> np.ndarray | None:

@@ -84,3 +84,36 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     frame.drop(columns="c").to_parquet(tmp_path / "less.parquet")
     message = distrff.refused(*predict, tmp_path / "less.parquet")
     assert "has no column 'c', which the model's steps need" in message
+
+
+def test_rows_converted_by_steps_of_their_own_are_refused(distrff, frame, tmp_path):
+    """Their means and first times are others than those of the fit, though all names of columns agree."""
+    frame.to_csv(tmp_path / "old.csv", index=False)
+    frame[200:].to_csv(tmp_path / "recent.csv", index=False)
+    frame[200:].replace({"c": {"w": "v"}}).to_csv(tmp_path / "few.csv", index=False)
+    rules = ["--target", "delay", "--missing", "mean", "--datetime", "seconds", "--one-hot"]
+    for name in ("old", "recent", "few"):
+        distrff("convert", tmp_path / f"{name}.csv", tmp_path / f"{name}.zarr", *rules)
+    model = tmp_path / "m.zarr"
+    assert distrff("fit", tmp_path / "old.zarr", *FIT, "--out", model).code == 0
+    predict, score = ("predict", model, "--out", tmp_path / "p.csv", "--overwrite"), ("score", model)
+    gram = ("gram", "--like", tmp_path / "g.zarr", "--out", tmp_path / "h.zarr")
+    distrff("gram", tmp_path / "old.zarr", *FIT[:4], "--out", tmp_path / "g.zarr")
+    for words in (predict, score, ("calibrate", model), ("importance", model), gram):
+        message = distrff.refused(*words, tmp_path / "recent.zarr")
+        assert "recent.zarr was encoded by other steps: column 'a': missing values become" in message
+        assert (
+            "give the raw file, which the model encodes itself, or convert it with --steps MODEL" in message
+        )
+    assert "was encoded by other steps" in distrff.refused(*predict, tmp_path / "few.zarr")
+    for i, steps in enumerate((model, tmp_path / "old.zarr")):
+        alike = tmp_path / f"alike{i}.zarr"
+        assert distrff("convert", tmp_path / "recent.csv", alike, "--steps", steps).code == 0
+        found = distrff(*score, alike, "--json").json
+        assert found["r2"] == distrff(*score, tmp_path / "recent.csv", "--json").json["r2"]
+        assert distrff(*predict, alike).code == 0
+    other = ("convert", tmp_path / "recent.csv", tmp_path / "other.zarr", "--steps")
+    assert "--missing was given beside steps" in distrff.refused(*other, model, "--missing", "mean")
+    numbers = tmp_path / "numbers.zarr"
+    zarr.create_group(numbers).create_array("X", data=np.eye(3))
+    assert "has no steps" in distrff.refused(*other, numbers)

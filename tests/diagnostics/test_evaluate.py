@@ -185,7 +185,7 @@ REFUSED = [
     (lambda X, y: drf.evaluate(ridge().fit(X, y), y=y), "go with data"),
     (lambda X, y: drf.evaluate(ridge().fit(X, y), X), "y"),
     (lambda X, y: drf.evaluate(ridge().fit(X, y).model_, X), "needs targets"),
-    (lambda X, y: drf.evaluate(ridge().fit(X, y).model_, X[:, :2], y), "2 columns"),
+    (lambda X, y: drf.evaluate(ridge().fit(X, y).model_, X[:, :2], y), "X has 2 features"),
     (lambda X, y: out_of_fold(ridge(), X, y, method="fit"), "method must be"),
     (lambda X, y: out_of_fold(ridge(), X, y, method="predict_proba"), "a KernelRidge has no predict_proba"),
     (lambda X, y: out_of_fold(ridge(), X, y, method="decision_function"), "no decision_function"),

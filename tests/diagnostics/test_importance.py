@@ -414,7 +414,7 @@ def test_seconds_and_hashed_words(table):
 
 IMPORTANCE = {
     "to judge a model needs targets": lambda X, y: ((X,), {}),
-    "has 3 columns, but the model was fitted to 2": lambda X, y: ((np.ones((9, 3)), y[:9]), {}),
+    "X has 3 features, but KernelRidge is expecting 2": lambda X, y: ((np.ones((9, 3)), y[:9]), {}),
     r"y has 2 column\(s\), but the model predicts 1": lambda X, y: ((X, np.column_stack([y, y])), {}),
     "does not vary": lambda X, y: ((X, np.ones(300)), {}),
     "has no column 2; it has: 0, 1": lambda X, y: ((X, y), {"columns": [2]}),
@@ -448,7 +448,7 @@ def test_wrong_input(rows):
         ("sparse", fitted("binning", X, y)[0], csr_matrix(X)),
         ("principal components have no predictions", drf.KernelPCA(SMALL).fit(X), X),
         ("expected a fitted estimator", "model.zarr", X),
-        ("got b, a, expected a, b", named, pd.DataFrame(X, columns=["b", "a"])),
+        ("got the columns b, a, expected a, b", named, pd.DataFrame(X, columns=["b", "a"])),
     ):
         with pytest.raises(InputError, match=message):
             importance(other, rows_of, y)

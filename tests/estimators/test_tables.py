@@ -77,13 +77,78 @@ def test_sums_of_tables_keep_their_steps(fitted, frame, tmp_path):
         np.testing.assert_allclose(model.decision_function(frame), expected, rtol=0, atol=1e-7)
         assert model.feature_names_in_.tolist() == fitted.feature_names_in_.tolist()
     other = drf.open_dataset(frame.replace({"c": {"w": "z"}}), **OPTIONS)
-    with pytest.raises(InputError, match="feature names should match"):
-        drf.gram(other, like=gram)
-    with pytest.raises(InputError, match="feature names should match"):
-        grown.partial_fit(other)
-    filled = drf.open_dataset(frame[::2], **OPTIONS)  # another median in the place of what is missing
-    with pytest.raises(InputError, match="steps of the first dataset"):
-        grown.partial_fit(filled)
+    filled = drf.open_dataset(frame[::2], **OPTIONS)  # another mean in the place of what is missing
+    flipped = drf.open_dataset(frame, positive="no", **OPTIONS)
+    for rows, told in (
+        (other, "'c': categories z, u, v, at the fit w, u, v"),
+        (filled, "'a': missing values become"),
+        (flipped, "'label': positive='no', at the fit positive=None"),
+    ):
+        for call in (lambda X: drf.gram(X, like=gram), grown.partial_fit):
+            with pytest.raises(InputError, match=f"{told}.*steps of the first dataset"):
+                call(rows)
+
+
+def test_rows_of_other_steps_are_refused_wherever_a_model_meets_them(frame, tmp_path):
+    """New rows with the options of the fit have another mean, first time and categories of their own."""
+    frame["when"] = pd.Timestamp("2020-02-01") + pd.to_timedelta(np.arange(300), unit="h")
+    frame["c"], frame["a"] = frame["c"].fillna("u"), frame["a"] + 5
+    options = OPTIONS | {"missing": "mean", "datetime": "seconds", "positive": "yes"}
+    fitted = drf.KernelRidge(FEATURES, alpha=1e-2, solver="cg", warm_start=True)
+    fitted.fit(drf.open_dataset(frame, **options))
+    model, expected = fitted.model_, fitted.predict(frame)
+    calls = [
+        fitted.predict,
+        fitted.score,
+        model.predict,
+        lambda X: drf.evaluate(fitted, X),
+        lambda X: drf.calibrate(model, X),
+        lambda X: drf.permutation_importance(model, X),
+        lambda X: drf.write_predictions(model, X, tmp_path / "p.parquet", overwrite=True),
+        fitted.fit,
+    ]
+    remedy = r".*open_dataset\(\.\.\., steps=model\.steps\)"
+    no_gap = frame.fillna({"a": float(frame["a"].mean())})
+    others = {
+        "'a': missing values become .*, at the fit": frame.assign(a=frame["a"] * 2),
+        "'when': seconds since 2020-02-02, at the fit 2020-02-01": frame.assign(
+            when=frame["when"] + pd.Timedelta("1D")
+        ),
+        "'c': categories z, u, v, at the fit w, u, v": frame.replace({"c": {"w": "z"}}),
+        "'k': encoded as category, at the fit number": frame.assign(k=frame["k"].astype(str)),
+    }
+    for told, table in others.items():
+        own = drf.open_dataset(table, **options)
+        for call in calls:
+            with pytest.raises(
+                InputError, match=f"DataFrame was encoded by other steps: column {told}{remedy}"
+            ):
+                call(own)
+    flipped = drf.open_dataset(frame, **options | {"positive": "no"})
+    np.testing.assert_array_equal(fitted.predict(flipped), expected)  # which take no target
+    with pytest.raises(InputError, match="target 'label': positive='no', at the fit positive='yes'"):
+        fitted.score(flipped)
+    # Raw numbers of a Parquet file, opened without steps, are told the way.
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.warns(DataWarning, match="left out: c, label, when"):
+        raw = drf.open_dataset(tmp_path / "x.parquet")
+    for call in calls[:-1]:
+        with pytest.raises(InputError, match=f"x.parquet is a table, give the raw rows{remedy}"):
+            call(raw)
+    # Equal steps of any storage, up to the digits of float32, and without a fill, go on.
+    dates = frame.assign(when=frame["when"].astype("M8[us]"), a=frame["a"].astype(np.float32))
+    for table, rule in (
+        (frame, "mean"),
+        (tmp_path / "x.parquet", "mean"),
+        (dates, "mean"),
+        (no_gap, "error"),
+    ):
+        np.testing.assert_allclose(
+            fitted.predict(drf.open_dataset(table, **options | {"missing": rule})),
+            expected,
+            rtol=0,
+            atol=1e-4,
+        )
 
 
 def test_rows_that_training_left_out_are_left_out_of_scores_and_have_no_prediction(frame):

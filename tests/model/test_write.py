@@ -294,7 +294,7 @@ def test_what_cannot_be_written(fitted, frame, tmp_path):
         (frame.drop(columns="b"), {}, "no column 'b'"),
         (X, {"ids": ["who"]}, "a dict of columns"),
         (X, {"ids": {"who": np.arange(59)}}, "'who' cannot be used"),
-        (X[:, :1], {}, "has 1 columns"),
+        (X[:, :1], {}, "X has 1 features"),
         (X, {"method": "transform"}, "not predictions"),
         (X, {"method": "predict_proba"}, "no probabilities"),
     ):

@@ -255,6 +255,7 @@ def convert(
     missing: str = "error",
     types: Mapping[Any, str] | None = None,
     keep_index: bool = False,
+    steps: TableSteps | None = None,
     shuffle: int | None = None,
     test_fraction: float | None = None,
     dtype: str = "auto",
@@ -306,6 +307,10 @@ def convert(
         "date" and "datetime" are times, written like 2020-12-31.
     keep_index : bool
         Take a column that only numbers the rows, which is left out otherwise; see `open_dataset`.
+    steps : TableSteps, optional
+        The `steps` of a model or of an earlier dataset: encode the columns of a table as there, for rows that
+        the model is to score, by its means, first times and categories. The options above must not be given;
+        without the target's column the rows are those to predict, as in `open_dataset`.
     shuffle : int, optional
         Seed of a uniformly random order of all rows.
     test_fraction : float, optional
@@ -381,16 +386,23 @@ def convert(
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
         types=types, keep_index=keep_index,
     )  # fmt: skip
+    beside = options.first_given() or (None if positive is None else "positive")
+    if steps is not None and beside is not None:
+        raise InputError(f"{beside} was given beside steps, which define all columns; leave it out")
     dialect = Dialect(delimiter, decimal, header, quote, encoding)
     # Before the dialect is guessed, as columns of words tell nothing of the decimal sign.
     words = [str(name) for name, kind in (types or {}).items() if kind == "text"]
     arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
-    source = open_source(src, dialect=dialect, words=words, **arrays)
-    options = replace(source.completed(options), positive=positive)  # refused without a target
-    source = with_row_numbers(source, options)
-    conversion = Conversion(
-        source, options, dtype=_DTYPES[dtype], chunk_rows=chunk_rows, order=RowOrder(seed, test_fraction)
-    )
+    if steps is not None:
+        source = open_source(src, dialect=dialect, known=steps.raw_names, words=steps.text_names, **arrays)
+        # Files of libsvm always hold the label.
+        steps = steps if isinstance(source, LibsvmSource) else steps.for_names(source.kinds)
+    else:
+        source = open_source(src, dialect=dialect, words=words, **arrays)
+        options = replace(source.completed(options), positive=positive)  # refused without a target
+        source = with_row_numbers(source, options)
+    order = RowOrder(seed, test_fraction)
+    conversion = Conversion(source, options, steps, dtype=_DTYPES[dtype], chunk_rows=chunk_rows, order=order)
     if place is not None:
         files = files_of(src, storage_options)
         # The targets of a .npy file are a file of their own, which may change as well.
@@ -400,6 +412,7 @@ def convert(
         given = {field.name: getattr(options, field.name) for field in fields(options)}
         given |= {"dialect": dialect, "x_name": x_name, "y_name": y_name, "dtype": dtype}
         given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
+        given |= {"steps": None if steps is None else digest_of(steps.to_dict())}
         fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
         fingerprint |= {name: repr(value) for name, value in given.items()}
         with held(place):
@@ -604,6 +617,7 @@ class Conversion:
             checkpoint.keep("steps", (source.state(), steps, report))
         elif report is None:  # of a model
             source.follow(steps)
+            checkpoint.keep("steps", (source.state(), steps, None))
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
             return SparseEncoder(source, steps), report

@@ -270,6 +270,31 @@ def test_files_for_a_model_are_read_like_those_it_was_fitted_to(tmp_path, dst, t
         np.testing.assert_array_equal(found, expected)
 
 
+def test_steps_of_other_rows_encode_files_in_place_of_their_own(tmp_path, dst, rng):
+    frame = numbers(rng).assign(c=rng.choice(list("uv"), 60), w=1.0)
+    frame.loc[::7, "a"] = None
+    steps = open_dataset(frame, target="b", sample_weight="w", one_hot=True, missing="mean").steps
+    more = frame[::-2].assign(a=frame["a"] * 2, c="u")
+    more.to_csv(tmp_path / "more.csv", index=False)
+    more.to_parquet(tmp_path / "more.parquet", index=False)
+    more.drop(columns="b").to_csv(tmp_path / "new.csv", index=False)
+    for name, table in (("more.csv", more), ("more.parquet", more), ("new.csv", more.drop(columns="b"))):
+        convert(tmp_path / name, dst, steps=steps, overwrite=True)
+        expected, found = open_dataset(table, steps=steps), open_dataset(dst)
+        np.testing.assert_allclose(found.X, expected.X, rtol=1e-15, atol=0)
+        assert steps.difference(found.steps) is None
+        assert (found.n_targets, found.has_weights) == ((0, False) if name == "new.csv" else (1, True))
+    dump_svmlight_file(np.eye(3), [1, 2, 3], str(tmp_path / "rows.txt"), zero_based=False)
+    dump_svmlight_file(np.eye(2), [1, 2], str(tmp_path / "few.txt"), zero_based=False)
+    convert(tmp_path / "rows.txt", dst, overwrite=True)
+    convert(tmp_path / "few.txt", str(tmp_path / "few.zarr"), steps=steps_of(dst))
+    few = open_dataset(tmp_path / "few.zarr")
+    assert (few.n_columns, few.n_targets) == (3, 1)
+    for given in ({"one_hot": True}, {"positive": 1}):
+        with pytest.raises(InputError, match=f"{next(iter(given))} was given beside steps, which define all"):
+            convert(tmp_path / "more.csv", dst, steps=steps, overwrite=True, **given)
+
+
 def test_text_of_a_file_for_a_model_may_be_mostly_digits_but_not_infinite(tmp_path, dst):
     more, again = tmp_path / "more.csv", str(tmp_path / "more.zarr")
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,x\n2,y\n3,7\n")

@@ -141,6 +141,14 @@ def parquet(folder: Path, rng) -> tuple[list[Path], dict]:
     return [folder / "rows.parquet"], {"target": "y", "missing": "indicator", "dtype": "float32"}
 
 
+def like_others(folder: Path, rng) -> tuple[list[Path], dict]:
+    """A table encoded by the steps of other rows, of which those that lack a value are kept."""
+    files, options = csv(folder, rng)
+    del options["test_fraction"]
+    steps = open_dataset(table(rng), **options).steps
+    return files, {"steps": steps.for_prediction()}
+
+
 def content(url: str) -> dict[str, bytes]:
     """All files of a group."""
     fs, path = fsspec.core.url_to_fs(url)
@@ -184,7 +192,7 @@ def survive(fate: Fate, folders, source, kind: str, n_deaths: int, rng) -> None:
             assert {path.name for path in out.iterdir()} <= {"plain.zarr", "rows.zarr", "ck"}, deaths
 
 
-SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet)
+SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet, like_others)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +205,7 @@ SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet)
         (npz, "local", 1),
         (few_columns, "memory", 4),
         pytest.param(many_words, "memory", 1, marks=pytest.mark.slow),
+        (like_others, "memory", 2),
     ],
 )
 def test_killed_at_any_moment_it_goes_on_with_the_same_bytes(fate, folders, source, kind, n_deaths, rng):
