@@ -39,39 +39,56 @@ class Parameter(NamedTuple):
 def parameters_of(name: str) -> dict[str, Parameter]:
     """Parameters of a public function or constructor."""
     # The package's table of lazy names says which file defines each.
-    module = _module(drf._MODULES[name])
-    node = module.definitions[name]
+    module = _Module.of(drf._MODULES[name])
+    node = module.definition(name)
     if isinstance(node, ast.ClassDef):
         return _of_class(module, node)
+    assert isinstance(node, ast.FunctionDef)
     return _documented(_of_function(module, node, skipped=0), node)
 
 
 class _Module(NamedTuple):
-    definitions: dict[str, Any]  # functions and classes
-    constants: dict[str, ast.expr]
+    """The source of a module, and where statements begin, which are parsed when they are asked for."""
+
+    # Whole files, parsed for each command, would take a quarter of a second before any command.
+    source: str
+    definitions: dict[str, tuple[int, int]]  # of functions and classes: the beginning, and behind the name
+    constants: dict[str, int]  # behind the equals sign
     imported: dict[str, str]  # names from distrff, and their modules
 
+    @classmethod
+    @cache
+    def of(cls, name: str) -> _Module:
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        source = Path(spec.origin).read_text(encoding="utf-8")
+        return cls(
+            source,
+            {found[1]: found.span() for found in _DEFINITION.finditer(source)},
+            {found[1]: found.end() for found in _CONSTANT.finditer(source)},
+            {word: found[1] for found in _IMPORT.finditer(source) for word in re.findall(r"\w+", found[2])},
+        )
 
-@cache
-def _module(name: str) -> _Module:
-    spec = find_spec(name)
-    assert spec is not None
-    assert spec.origin is not None
-    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
-    imports = [
-        node for node in body if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("distrff.")
-    ]
-    return _Module(
-        {node.name: node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)},
-        {
-            t.id: node.value
-            for node in body
-            if isinstance(node, ast.Assign)
-            for t in node.targets
-            if isinstance(t, ast.Name)
-        },
-        {alias.name: str(node.module) for node in imports for alias in node.names},
-    )
+    def definition(self, name: str) -> ast.stmt:
+        """A function or class with its decorators; of a class only what stands before other methods."""
+        start, named = self.definitions[name]
+        return ast.parse(self.source[start : self._end(named)]).body[0]
+
+    def constant(self, name: str) -> ast.expr:
+        start = self.constants[name]
+        return ast.parse(self.source[start : self._end(start)].strip(), mode="eval").body
+
+    def _end(self, start: int) -> int:
+        found = _END.search(self.source, start)
+        return found.start() if found else len(self.source)
+
+
+_DEFINITION = re.compile(r"^(?:@[^\n]*\n)*(?:class|def) (\w+)", re.MULTILINE)
+_CONSTANT = re.compile(r"^(\w+)(?:: [^=\n]*)? = ", re.MULTILINE)
+_IMPORT = re.compile(r"^from (distrff[\w.]*) import (\([^)]*\)|[^\n#]*)", re.MULTILINE)
+# The next statement, or a method other than `__init__`: fields stand before both. A bracket ends a signature.
+_END = re.compile(r"^[^\s)\]}]|^    (?:@|def (?!__init__\b))", re.MULTILINE)
 
 
 def _of_class(module: _Module, node: ast.ClassDef) -> dict[str, Parameter]:
@@ -79,12 +96,13 @@ def _of_class(module: _Module, node: ast.ClassDef) -> dict[str, Parameter]:
     found: dict[str, Parameter] = {}
     # In the order in which dataclasses collect fields: later bases first, so that the first one wins.
     for base in reversed([one.id for one in node.bases if isinstance(one, ast.Name)]):
-        if base in module.definitions:
-            found |= _of_class(module, module.definitions[base])
-        elif base in module.imported:
-            # Only bases of this package can be followed; those of scikit-learn have no fields.
-            other = _module(module.imported[base])
-            found |= _of_class(other, other.definitions[base])
+        # Only bases of this package can be followed; those of scikit-learn have no fields.
+        elsewhere = base not in module.definitions and base in module.imported
+        home = _Module.of(module.imported[base]) if elsewhere else module
+        if base in home.definitions:
+            above = home.definition(base)
+            assert isinstance(above, ast.ClassDef)
+            found |= _of_class(home, above)
     own = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
     if own:
         found = _of_function(module, own[0], skipped=1)  # self
@@ -107,7 +125,7 @@ def _of_function(module: _Module, node: ast.FunctionDef, skipped: int) -> dict[s
 def _literal(module: _Module, default: ast.expr | None) -> Any:
     """Value of a default: a literal, or a constant of the module; None where there is none."""
     if isinstance(default, ast.Name):
-        default = module.constants[default.id]
+        default = module.constant(default.id)
     return None if default is None else ast.literal_eval(default)
 
 
