@@ -50,10 +50,10 @@ def parameters_of(name: str) -> dict[str, Parameter]:
 class _Module(NamedTuple):
     """The source of a module, and where statements begin, which are parsed when they are asked for."""
 
-    # Whole files, parsed for each command, would take a quarter of a second before any command.
+    # To parse the whole files takes a quarter of a second, at the start of every command.
     source: str
-    definitions: dict[str, tuple[int, int]]  # of functions and classes: the beginning, and behind the name
-    constants: dict[str, int]  # behind the equals sign
+    definitions: dict[str, tuple[int, int]]  # where functions and classes begin, and where their names end
+    constants: dict[str, int]  # where their values begin
     imported: dict[str, str]  # names from distrff, and their modules
 
     @classmethod

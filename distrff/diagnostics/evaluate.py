@@ -247,7 +247,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     if model.kind == "KernelPCA":
         raise InputError("principal components have no predictions, and so no intervals")
     model.check_intervals_belong("predict_set" if model.is_classifier else "predict_interval")
-    check_columns(model, dataset)
+    check_columns(model, dataset, with_target=True)
     check_target(model, dataset)
     # A stored model knows no rows, but the place and number of those of its fit.
     fitted = model.report.get("source"), model.report.get("n_samples")

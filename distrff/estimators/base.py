@@ -43,7 +43,6 @@ from distrff.model.rows import (
     ROWS_UNKNOWN,
     block_by_block,
     check_columns,
-    check_steps,
     is_raw,
     rows_to_predict,
     through_steps,
@@ -584,8 +583,7 @@ class KernelEstimator(BaseEstimator):
         if isinstance(X, Dataset):  # first: of a raw table a target would be half the remedy
             check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight)
-        check_columns(self.model_, dataset)
-        check_steps(self.model_.steps, dataset, with_target=True)
+        check_columns(self.model_, dataset, with_target=True)
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:

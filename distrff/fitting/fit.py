@@ -264,8 +264,8 @@ def prepare(fit: FitContext) -> PreparedFit:
         scaling = fit.start.scaling
         if moving := scaling.ignored(statistics.columns):
             warn(
-                f"{columns_called(dataset, moving)} had one value in all rows of the first fit, so has no "
-                f"effect, but has others in these rows; a fit of a clone learns from them",
+                f"{columns_called(dataset, moving)} had one value in all rows of the first fit and has no "
+                f"effect since, but differs in these rows; fit a clone to learn from it",
                 DataWarning,
             )
     else:

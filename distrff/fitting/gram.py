@@ -717,7 +717,7 @@ def system_of(fit: PreparedFit) -> GramProblem:
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """The Gram of one hashed row in `gram_stride`, scaled to the weight of all; or of all rows."""
+    """The Gram of one hashed row in `gram_stride`, scaled to the weight of all rows; or the Gram of all."""
     stride, run = plan.size.gram_stride, fit.run
     if stride > 1:
         # Of the `stride` hashed sums the first alone: rows of the others are read, but neither mapped nor

@@ -192,7 +192,7 @@ def rows_for(
     if steps is not None and not with_target:
         steps = replace(steps, target=None)
     dataset = as_dataset(*through_steps(steps, X, y, sample_weight))
-    check_columns(model, dataset)
+    check_columns(model, dataset, with_target=with_target)
     if with_target:
         check_target(model, dataset)
     return dataset
@@ -276,12 +276,12 @@ def check_steps(
     refuse_other_steps(steps, others, dataset.source, remedy)
 
 
-def check_columns(model: FittedModel, dataset: Dataset) -> None:
+def check_columns(model: FittedModel, dataset: Dataset, *, with_target: bool = False) -> None:
     """Raise InputError for other columns than those of the fit, or sparse rows where the map takes none.
 
     Columns that other steps made of the same table, with other means or first dates, are others.
     """
-    check_steps(model.steps, dataset)  # first, as it names the raw column
+    check_steps(model.steps, dataset, with_target=with_target)  # first, as it names the raw column
     remedy = f"choose the columns of the fit from {dataset.source}"
     if model.steps is not None and dataset.steps is None:
         remedy = f"where {dataset.source} is a table, {OWN_STEPS}"
@@ -310,7 +310,6 @@ def _check_sparse(model: FittedModel, remedy: str) -> None:
 
 def check_target(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError unless the rows have the targets that the model predicts."""
-    check_steps(model.steps, dataset, with_target=True)
     if not dataset.n_targets:
         raise InputError("to judge a model needs targets; give y, or the target's name")
     n_targets = 1 if model.is_classifier else model.n_outputs

@@ -119,5 +119,7 @@ def test_a_column_that_had_one_value_and_now_has_others_is_named(problem):
     X, y = np.column_stack([problem.X, np.ones(len(problem.X))]), classes_of(problem.y)
     model = margin_classifier("hinge", fourier(16), 1.0, scale="standard", warm_start=True).fit(X, y)
     X[::3, -1] = 2.0
-    with pytest.warns(DataWarning, match="column 4 had one value .* a fit of a clone learns from them"):
+    with pytest.warns(
+        DataWarning, match="column 4 had one value .* differs in these rows; fit a clone to learn from it"
+    ):
         model.fit(X, y)

@@ -162,8 +162,8 @@ def judge_candidate(
                 # Few features make widths long, and a lattice of few modes has no room for the longest. The
                 # error of bins has valleys, where cells match the jumps of a function: with a function of
                 # two steps on 15,000 rows a walk ended at a width of 11, with .123 of the variance, where a
-                # width of .49 leaves .063. Shorter ones are looked for before the last stage, as long as
-                # they cost an eighth of it or little more.
+                # width of .49 leaves .063. Shorter ones are tried before the last stage, where a width costs
+                # about an eighth.
                 if candidate.kind == EQUISPACED:
                     places: Sequence[int] = (0, -2, -4)
                 else:
