@@ -20,7 +20,13 @@ from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult, columns_called
-from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
+from distrff.fitting.rows import (
+    ColumnStatistics,
+    ColumnStatisticsReduction,
+    FoldCensus,
+    MapSumsReduction,
+    RowReduction,
+)
 from distrff.io.dataset import Dataset
 from distrff.io.storage import saving_buffer_bytes
 from distrff.preprocessing.coding import (
@@ -33,6 +39,7 @@ from distrff.preprocessing.coding import (
     Targets,
     class_weights,
 )
+from distrff.preprocessing.folds import Folds
 from distrff.utils.random import child_seed, resolve_seed
 
 # Until the first pass has counted the classes, the plan assumes a handful.
@@ -259,6 +266,10 @@ def prepare(fit: FitContext) -> PreparedFit:
     assert run is not None
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
+    problem = problem.with_folds(
+        lambda folds: folds.decided(statistics.survey) if folds.needs_survey else folds
+    )
+    fit = replace(fit, problem=problem)
     run.begin_phase("map")
     if fit.start is not None:
         scaling = fit.start.scaling
@@ -275,6 +286,9 @@ def prepare(fit: FitContext) -> PreparedFit:
     targets = _targets(statistics, problem)
     # Before the map, whose search may take minutes.
     problem.check_targets(targets)
+    if problem.folds.may_lack and not problem.grows:
+        problem = with_usable_folds(fit, targets)
+        fit = replace(fit, problem=problem)
     if fit.start is not None:
         fit.start.check(targets)
     weight = weight_of_rows(statistics, targets)
@@ -307,6 +321,39 @@ def prepare(fit: FitContext) -> PreparedFit:
     )
 
 
+def with_usable_folds(fit: FitContext, targets: Targets) -> Problem:
+    """The problem without folds that judge no row, or whose models have no rows of some class."""
+    folds = fit.problem.folds
+    census = fold_census(fit, folds, targets)[:-1]
+    judged = folds.test @ census
+    fitted = folds.train @ census
+    lacks = ["" for _ in judged]
+    for fold, (of_test, of_train) in enumerate(zip(judged, fitted, strict=True)):
+        if not of_test[0] > 0:
+            lacks[fold] = "it holds no row out"
+        elif not of_train[0] > 0:
+            lacks[fold] = "no row is left to fit its model to"
+        elif isinstance(targets, ClassTargets) and (empty := np.flatnonzero(~(of_train[1:] > 0))).size:
+            lacks[fold] = f"the rows of its model lack the class {targets.classes[empty].tolist()[0]!r}"
+    kept = tuple(fold for fold, why in enumerate(lacks) if not why)
+    if len(kept) == len(lacks):
+        return fit.problem
+    skipped = "; ".join(f"fold {fold + 1} of {len(lacks)}: {why}" for fold, why in enumerate(lacks) if why)
+    if not kept:
+        raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
+    warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
+    from distrff.preprocessing.splits import SomeFolds  # few fits need it
+
+    return fit.problem.with_folds(lambda of: SomeFolds(of, kept))
+
+
+def fold_census(fit: FitContext, folds: Folds, targets: Targets) -> np.ndarray:
+    """The weights of each sum's rows, all and by class; see `FoldCensus`."""
+    cuts = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
+    census: np.ndarray = fit.sum("fold census", FoldCensus(folds, targets, cuts.tile_rows), cuts)
+    return census
+
+
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
     """Σs of the rows, class weights included; raise InputError if they are too large or small."""
     # The first pass counts each label's own weight, so that class weights cost no second one.
@@ -337,6 +384,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         with_products=problem.target_kind == "numeric"
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
+        folds=problem.held_out,
     )
     try:
         statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)

@@ -20,7 +20,6 @@ from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Target
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
-from distrff.utils.arrays import chosen_rows
 
 _MAX_NAMES = 10
 
@@ -469,13 +468,12 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     kept = np.flatnonzero(weights > 0)
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
-    X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
-    y, s = sample.y[kept], weights[kept]
+    keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
     if folds is None:
-        return model.decision(X), y, s
-    judges, F = folds.judged(model, X, rows)
+        return model.decision(keys.X), y, s
+    judges, F = folds.judged(model, keys)
     if not len(judges.numbers):  # of the rows at hand no fold holds out any
-        return model.decision(X), y, s
+        return model.decision(keys.X), y, s
     if judges.rows is None:
         return F, y, s
     return F, y[judges.rows], s[judges.rows] * judges.shares()
