@@ -791,6 +791,11 @@ def cross_val_predict(
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if n_nan := fitted.report_["folds"]["n_never_held_out"]:
+        warn(
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
+            DataWarning,
+        )
     found = _lazily(fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]

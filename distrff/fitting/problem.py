@@ -247,7 +247,7 @@ class Problem:
 
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""
-        problem = self.with_folds(lambda folds: folds.of_dataset(dataset))
+        problem = self.with_folds(lambda folds: self._folds_for(folds, dataset))
         if self.features is None:  # of the map only the specification is known
             return problem
         # Sums of equispaced features serve ridge alone; their widths are chosen by folds, which a map that
@@ -267,6 +267,23 @@ class Problem:
         return replace(
             problem, features=features, target_kind="multilabel" if has_labels else self.target_kind
         )
+
+    def _folds_for(self, folds: Folds, dataset: Dataset) -> Folds:
+        """The folds that these rows have; of a mere number, whole groups where there are some."""
+        if isinstance(folds, AutoFolds):
+            is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
+            if dataset.groups is not None or is_map:
+                from distrff.preprocessing import splits  # few fits need them
+
+                # On a map predictions are wanted where rows are missing, at distances that random ones have
+                # not.
+                places = tuple(range(dataset.n_columns))
+                folds = (
+                    splits.BlockFolds(places, n_folds=folds.n_folds, like="gaps", seed=folds.seed)
+                    if dataset.groups is None
+                    else splits.GroupFolds(None, folds.n_folds, folds.seed)
+                )
+        return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
@@ -534,10 +551,8 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
         return cv.drawn_from(child_seed(seed, "folds")) if cv.is_drawn and cv.seed is None else cv
     if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
-        raise InputError(
-            f"cv must be 'auto', an integer of at least 2, the number of folds, folds such as GroupFolds(), "
-            f"or a splitter of scikit-learn, got {cv!r}"
-        )
+        others = "" if is_number(cv) else ", 'auto', folds such as GroupFolds() or a splitter of scikit-learn"
+        raise InputError(f"cv must be an integer of at least 2, the number of folds{others}, got {cv!r}")
     folds = folds_by(fold_by, int(cv), seed)
     return replace(folds, is_free=is_auto) if isinstance(folds, AutoFolds) else folds
 
@@ -636,6 +651,7 @@ class PreparedFit(FitContext):
     features: FeatureMap | None  # the fitted map itself; None where only its specification is known
     mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
     weight: float  # Σs, class weights included
+    n_never_held_out: int = 0  # rows that no fold judges
 
     @property
     def gram_dtype(self) -> str:

@@ -187,8 +187,8 @@ class Folds(FoldSums, ABC):
     """Whether they follow from the number of all rows."""
     needs_survey: bool = False
     """Whether they follow from columns of all rows: groups, bounds, quantiles."""
-    may_lack: bool = False
-    """Whether a fold may have no rows, or its model too few classes, other than of few rows by chance."""
+    may_lack: bool = True
+    """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
     is_drawn: bool = False
     """Whether a seed draws them."""
     seed: int | None = None
@@ -269,6 +269,7 @@ class NoFolds(Folds):
 
     n_folds: int = 0
     needs_all_rows = False
+    may_lack = False
     words = "no rows"
 
     @property
@@ -298,6 +299,7 @@ class HashFolds(Folds):
     first_row: int = 0  # number of the first row, where others came before it
     needs_all_rows = False
     is_drawn = True
+    may_lack = False
     words = "rows at random"
 
     def sums(self, keys: Keys) -> Memberships:
@@ -335,11 +337,7 @@ class AutoFolds(HashFolds):
     is_free: bool = False  # whether a map may have folds of its own
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        if rows.groups is None:
-            return HashFolds(self.n_folds, self.seed, self.first_row)
-        from distrff.preprocessing.splits import GroupFolds  # few fits need it
-
-        return GroupFolds(None, self.n_folds, self.seed).of_dataset(rows)
+        return HashFolds(self.n_folds, self.seed, self.first_row)
 
 
 @dataclass(frozen=True)
@@ -372,6 +370,7 @@ class ContiguousFolds(Folds):
 
     n_folds: int = 5
     n_rows: int = 0  # of the whole dataset; 0 until it is known
+    may_lack = False
     words = "runs of consecutive rows"
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:

@@ -136,7 +136,6 @@ class GroupFolds(Folds):
     needs_all_rows = False
     needs_survey = True
     is_drawn = True
-    may_lack = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds, 2, or_none=True)
@@ -273,7 +272,6 @@ class ForwardFolds(Folds):
     test_runs: np.ndarray | None = field(default=None, repr=False)  # (n_folds, 2): first, behind the last
     train_runs: np.ndarray | None = field(default=None, repr=False)
     error: int = field(default=0, repr=False)  # rows by which the spans' sizes may differ from what was meant
-    may_lack = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
@@ -538,7 +536,6 @@ class BlockFolds(Folds):
     share: float = field(default=0.3, repr=False)  # of the rows that such a fold holds out
     needs_all_rows = False
     is_drawn = True
-    may_lack = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
@@ -825,7 +822,6 @@ class PatternFolds(Folds):
     judged: np.ndarray  # (n_folds, n_numbers), bool
     fitted: np.ndarray
     name: str  # what made them
-    may_lack = True
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]
