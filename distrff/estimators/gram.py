@@ -104,7 +104,8 @@ def gram(
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:
-            folds = folds_by(fold_by, like.n_folds, seed)
+            # Files of earlier versions do not hold the rule.
+            folds = folds_by(fold_by, like.n_folds, seed) if like.folds is None else like.folds
             return sums_of(prepared_like(dataset, like, folds, seed=seed, observer=observer), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
@@ -117,11 +118,13 @@ def gram(
     # Sums of equispaced features are free of the kernel, which is chosen when they are solved; other maps are
     # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
+    held_out = checked_folds("auto" if cv is None else cv, fold_by, seed)
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
-        folds=NO_FOLDS if cv is None else checked_folds(cv, fold_by, seed),
+        folds=NO_FOLDS if cv is None else held_out,
+        held_out=held_out,
         scale=scale,
         dtype=dtype,
         seed=seed,
@@ -233,8 +236,7 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
             "this Gram is of another map, or scales its columns differently than the model; make it with "
             "gram(features=model.features_, …) and the model's scale, or fit the model by fit_gram"
         )
-    # The folds of a Gram are a partition of its rows.
-    A, D, k = gram.A.sum(axis=0), gram.specification.n_features, gram.targets.n_outputs
+    A, D, k = gram.whole, gram.specification.n_features, gram.targets.n_outputs
     if model.coef.shape[1] != k:
         raise InputError(
             f"the model has {model.coef.shape[1]} outputs, the Gram {k}; make one of the same targets"
