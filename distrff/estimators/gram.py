@@ -46,9 +46,10 @@ def gram(
     y: Any = None,
     sample_weight: Any = None,
     *,
+    groups: Any = None,
     like: GramStatistics | ToeplitzStatistics | None = None,
     targets: str = "auto",
-    cv: int | None = None,
+    cv: Any = None,
     fold_by: str = "hash",
     scale: str = "auto",
     dtype: str = "auto",
@@ -63,7 +64,7 @@ def gram(
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
     features : FeatureMap, optional
         Fitted (then taken as it is) or not (then a clone is fitted on a sample).
-    y, sample_weight : array-like, optional
+    y, sample_weight, groups : array-like, optional
         Unless `data` brings them.
     like : GramStatistics or ToeplitzStatistics, optional
         Take map, scaling, targets and folds from it, so that both can be added or
@@ -71,8 +72,8 @@ def gram(
     targets : {"auto", "numeric", "classes"}
         "auto": numbers are numbers, everything else is a class label. Several columns of classes are several
         labels of a row, 0 or 1 each.
-    cv : int, optional
-        Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
+    cv : int, "auto" or folds, optional
+        Keep the sums apart that these folds take, as for `KernelRidge`; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
     scale : {"auto", "standard", "none"}
     dtype : {"auto", "float32", "float64"}
@@ -96,7 +97,7 @@ def gram(
             "fit a KernelRidge on these, which forms none"
         )
     seed, steps = resolve_seed(random_state), None if like is None else like.steps
-    dataset = open_rows(*through_steps(steps, data, y, sample_weight))
+    dataset = open_rows(*through_steps(steps, data, y, sample_weight), groups=groups)
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:

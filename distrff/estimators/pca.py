@@ -99,9 +99,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         check_count("n_components", self.n_components)
         return solvable(Problem(**map_parameters(self), n_components=int(self.n_components)))
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         # Pipelines pass a target to all of their steps.
-        return open_rows(X, None, sample_weight)
+        return open_rows(X, None, sample_weight, groups=groups)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
         return {"y_is_1d": False}

@@ -144,6 +144,10 @@ class GroupFolds(Folds):
         check_count("n_folds", self.n_folds, 2, or_none=True)
 
     @property
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return () if self.by is None else (self.by,)
+
+    @property
     def needs_survey(self) -> bool:  # type: ignore[override]
         return self.dealt is None
 
@@ -284,8 +288,7 @@ class ForwardFolds(Folds):
         check_count("n_folds", self.n_folds)
 
     @property
-    def columns(self) -> tuple[Any, ...]:
-        """Names of the columns as they were given."""
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
         if self.by is None:
             return ()
         return (self.by,) if isinstance(self.by, str | Integral) else tuple(self.by)
@@ -300,7 +303,7 @@ class ForwardFolds(Folds):
 
     @property
     def words(self) -> str:
-        order = "the rows' order" if self.by is None else listed([*map(str, self.columns)])
+        order = "the rows' order" if self.by is None else listed([*map(str, self.names)])
         more = "" if not self.gap else f", less a gap of {self.gap}"
         more += "" if self.window is None else f", at most {self.window} back"
         return f"spans of {order}, each held out of a model of what came before{more}"
@@ -320,11 +323,11 @@ class ForwardFolds(Folds):
         return _runs(self.train_runs, self.n_folds, self.n_sums)
 
     def of_dataset(self, rows: RowsOfFolds) -> ForwardFolds:
-        places = tuple(_place(name, rows) for name in self.columns)
+        places = tuple(_place(name, rows) for name in self.names)
         is_time = any(_is_time(place, rows) for place in places)
         if len(places) > 1 and (self.gap or self.window is not None):
             raise InputError(
-                f"a gap or a window of several columns ({listed([*map(str, self.columns)])}) has no unit; "
+                f"a gap or a window of several columns ({listed([*map(str, self.names)])}) has no unit; "
                 f"give one column of times"
             )
         found = replace(self, places=places, is_time=is_time)
@@ -361,7 +364,7 @@ class ForwardFolds(Folds):
     def _values(self, keys: Keys) -> np.ndarray:
         if not self.places:
             return keys.numbers.astype(np.float64)[:, None]
-        columns = zip(self.places, self.columns, strict=True)
+        columns = zip(self.places, self.names, strict=True)
         return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
 
     def survey(self, keys: Keys) -> OrderCounts:
@@ -377,7 +380,7 @@ class ForwardFolds(Folds):
             most = len(before) - (self.n_folds - fold)
             if least > most:
                 raise InputError(
-                    f"{listed([*map(str, self.columns)])} has {len(before)} different values, and "
+                    f"{listed([*map(str, self.names)])} has {len(before)} different values, and "
                     f"{self.n_folds} forward folds need {self.n_folds + 1}; give fewer folds"
                 )
             # The value whose rank is nearest to where the span would begin if all values differed.
@@ -559,7 +562,7 @@ class BlockFolds(Folds):
             raise InputError(f"like must be 'gaps', rows or a grid, got {self.like!r}")
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
         return (self.columns,) if isinstance(self.columns, str | Integral) else tuple(self.columns)
 
     @property
@@ -783,22 +786,7 @@ class BlockFolds(Folds):
 # Any folds, by the rows that each one judges and is fitted to.
 
 
-@dataclass(frozen=True, eq=False)
-class SplitterFolds(Folds):
-    """The folds of a splitter of scikit-learn, which `translated` makes ours before a row is read."""
-
-    splitter: Any
-    words = "a splitter"
-
-    @property
-    def n_folds(self) -> int:  # type: ignore[override]
-        return 2  # at least: it may take rows or groups to tell
-
-    def sums(self, keys: Keys) -> Memberships:
-        raise NotImplementedError
-
-
-def translated(cv: Any, *, has_groups: bool, seed: int) -> Folds:
+def translated(cv: Any, seed: int) -> Folds:
     """The folds of ours that mean what a splitter of scikit-learn means, for rows that are not in memory.
 
     Raises InputError with the nearest of ours for a splitter that has none.
