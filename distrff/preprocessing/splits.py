@@ -442,7 +442,7 @@ def _runs(runs: np.ndarray | None, n_folds: int, n_sums: int) -> np.ndarray:
 
 _MAX_CELLS, _MAX_COUNTED_CELLS = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
-_FEWEST_GAPS = 0.02  # share of cells below which a map counts as full
+_FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _MAX_SHIFTS = 100
 _PLACES = "the places to be predicted"
