@@ -472,7 +472,7 @@ class KernelEstimator(BaseEstimator):
             self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
         )
 
-    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
 
         This is split conformal prediction: see `predict_interval` and `predict_set` for the guarantee.
@@ -486,15 +486,19 @@ class KernelEstimator(BaseEstimator):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
         sample_weight : array-like of shape (n_samples,), optional
             Multiplicities: a row of weight 3 counts as three rows.
+        groups : array-like of shape (n_samples,), optional
+            Which rows come together, such as those of a patient: numbers, text or times. Coverage is then
+            that of rows of new groups, of which each counts as one, however many rows it has.
 
         Raises
         ------
         InputError
-            For the rows of the fit, and rows that cannot be used.
+            For the rows of the fit, rows that cannot be used, and groups that lack a value.
 
         Notes
         -----
-        One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up.
+        One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up. With groups a pass before it
+        reads these, y and the weights, and keeps 24 bytes a group.
         """
         model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight)
         if self._saw(dataset):
@@ -674,9 +678,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         -----
         After `calibrate` the class of a new row that is exchangeable with the calibration rows is in its set
         with probability at least `coverage`, on average over calibration sets and classes (Sadinle, Lei and
-        Wasserman 2019, JASA 114). Without it the scores are those of the fit's own rows out of fold, from one
-        more pass at first use, which carries no guarantee: the models of the folds saw fewer rows, and
-        all rows chose map and penalty.
+        Wasserman 2019, JASA 114); calibrated with groups, of a row of a new group that is exchangeable with
+        these. Without calibration the scores are those of the fit's own rows out of fold, from one more pass
+        at first use, which carries no guarantee, whatever the folds are: their models saw fewer rows, and all
+        rows chose map and penalty.
         """
         self._with_intervals("predict_set")
         return self._answer(X, "predict_set", coverage)

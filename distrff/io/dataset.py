@@ -389,14 +389,15 @@ class Dataset:
     block_rows: int | None = None
     persisted_bytes: int = 0
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+    groups: str | None = None
 
     @property
     def is_sparse(self) -> bool:
         """Whether rows are read as scipy CSR matrices."""
         return self.column_share < 1.0
 
-    def rows(self, start: int, stop: int) -> Rows:
-        """The rows [start, stop), to be read in a task.
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
+        """The rows [start, stop), to be read in a task, with those of the fields that there are.
 
         Raises
         ------
@@ -407,7 +408,7 @@ class Dataset:
             raise InputError(
                 f"rows {start} to {stop} are outside of {self.source}, which has {self.n_rows} rows"
             )
-        rows = self.reader.rows(start, stop)
+        rows = self.reader.rows(start, stop, fields)
         if not self.id_readers:
             return rows
         # Each as the y of a reader, so that readers need to know nothing of ids.
