@@ -401,7 +401,6 @@ class Dataset:
     block_rows: int | None = None
     persisted_bytes: int = 0
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
-    groups: str | None = None
 
     @property
     def is_sparse(self) -> bool:
