@@ -301,7 +301,7 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, gr
             f"expected a Model, as load_model returns, got {model!r}; a fitted estimator calibrates itself: "
             f"estimator.calibrate(X, y)"
         )
-    return calibrated(model, rows_for(model, X, y, sample_weight))
+    return calibrated(model, rows_for(model, X, y, sample_weight, groups=groups))
 
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:

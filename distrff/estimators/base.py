@@ -416,8 +416,8 @@ class KernelEstimator(BaseEstimator):
         tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale != "standard"
         return tags
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        dataset = open_rows(X, y, sample_weight)
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
+        dataset = open_rows(X, y, sample_weight, groups=groups)
         if not dataset.n_targets:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
@@ -501,7 +501,7 @@ class KernelEstimator(BaseEstimator):
         One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up. With groups a pass before it
         reads these, y and the weights, and keeps 24 bytes a group.
         """
-        model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight)
+        model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight, groups)
         if self._saw(dataset):
             raise InputError(
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
@@ -580,14 +580,14 @@ class KernelEstimator(BaseEstimator):
             warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
         return errors
 
-    def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+    def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         """Rows with targets, of the columns of the fit or of a raw table."""
-        X, y, sample_weight = through_steps(self.model_.steps, X, y, sample_weight)
+        X, y, sample_weight, groups = through_steps(self.model_.steps, X, y, sample_weight, groups)
         if is_dataframe_like(X):
             frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
         if isinstance(X, Dataset):  # first: of a raw table a target would be half the remedy
             check_columns(self.model_, X)
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._dataset(X, y, sample_weight, groups)
         check_columns(self.model_, dataset, with_target=True)
         return dataset
 
@@ -706,8 +706,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             )
         return errors
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        dataset = super()._dataset(X, y, sample_weight)
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
+        dataset = super()._dataset(X, y, sample_weight, groups)
         if dataset.n_targets > 1 and not self._takes_labels:
             raise InputError(f"y must be one column of class labels, got {dataset.n_targets} columns")
         if dataset.n_targets > 1 and dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":

@@ -143,7 +143,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows of a later call: raw tables go through the steps of the first one."""
-        X, y, sample_weight = through_steps(sums.steps, X, y, sample_weight)
+        X, y, sample_weight, _ = through_steps(sums.steps, X, y, sample_weight)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
@@ -518,8 +518,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             )
         return r2
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        dataset = super()._dataset(X, y, sample_weight)
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
+        dataset = super()._dataset(X, y, sample_weight, groups)
         if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
             raise InputError(
                 f"y must hold numbers for a regressor, got dtype {dataset.y_dtype}; "

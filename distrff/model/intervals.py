@@ -12,7 +12,6 @@ import numpy as np
 
 from distrff.errors import DataWarning, InputError, ModelFileError, NonFiniteError, warn
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.text import number_text
 from distrff.utils.validation import is_number
 
 # Quantiles of weighted numbers from buckets of fixed edges: mergeable, deterministic, with a known error.
@@ -273,17 +272,17 @@ class Intervals:
         Infinite, with a DataWarning, where there are too few rows or groups for the coverage.
         """
         c = checked_coverage(coverage)
-        n: float = self.n_groups
-        if n:
-            units, rank = "groups", (n + 1) * c
+        # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
+        if self.n_groups:
+            units, n = "groups", Fraction(self.n_groups)
+            rank = (n + 1) * c
         else:
-            # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
-            units, n = "rows of weight 1", self.sketches[0].weight  # all targets have the same rows
-            rank = Fraction(math.ceil((Fraction(n) + 1) * c))
+            units, n = "rows of weight 1", Fraction(self.sketches[0].weight)  # all targets have the same rows
+            rank = Fraction(math.ceil((n + 1) * c))
         if rank > n:
             # ⌈(n+1)c⌉ ≤ n for whole n from c/(1 − c) on
             warn(
-                f"a coverage of {coverage:g} needs {math.ceil(c / (1 - c)):,} {units}, got {number_text(n)}: "
+                f"a coverage of {coverage:g} needs {math.ceil(c / (1 - c)):,} {units}, got {float(n):,g}: "
                 f"intervals are unbounded, and sets hold all classes; calibrate on more",
                 DataWarning,
             )

@@ -226,7 +226,8 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
         (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[None, "a"] * 100), "100 of 200 rows have no group"),
-        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[1, 2]), "2 rows"),
+        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[1, 2]), "groups has 2 rows"),
+        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=X), "groups has 2 columns"),
         (lambda m, c, X, y: drf.calibrate(m, X, y), r"a fitted estimator .* estimator.calibrate\(X, y\)"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
@@ -252,9 +253,9 @@ def test_a_rank_is_that_of_the_written_coverage() -> None:
 
 
 def _grouped(rng: np.random.Generator, n: int, n_groups: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of groups of very different sizes, with an offset for each."""
+    """Rows of groups of very different sizes, with an offset for each; the last ones have all groups."""
     X, y = _numbers(rng, n)
-    groups = np.concatenate([np.arange(n_groups), rng.integers(0, n_groups, n - n_groups) ** 2 // n_groups])
+    groups = np.append(rng.integers(0, n_groups, n - n_groups) ** 2 // n_groups, np.arange(n_groups))
     return X, y + rng.normal(size=n_groups)[groups], groups
 
 
@@ -331,9 +332,31 @@ def test_groups_in_any_type_and_chunks(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(drf.calibrate(model.model_, *rows).intervals.radius(0.8), expected)
 
 
+def test_groups_of_a_raw_table_go_with_its_rows(rng: np.random.Generator, tmp_path: Any) -> None:
+    """Rows that the steps of the model leave out are no part of their group, whatever holds them."""
+    X, y, groups = _grouped(rng, 600, 30)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": rng.choice(["u", "v"], 600), "y": y})
+    frame.loc[rng.choice(np.arange(200, 600), 150, replace=False), "b"] = np.nan
+    steps = {"target": "y", "one_hot": True, "missing": "drop"}
+    estimator = drf.KernelRidge(_features(), 1.0, random_state=0).fit(drf.open_dataset(frame[:300], **steps))
+    model, rows, theirs = estimator.model_, frame[300:], groups[300:]
+    kept = rows["b"].notna().to_numpy()
+    expected = drf.calibrate(model, rows[kept], groups=theirs[kept]).intervals
+    rows.assign(person=theirs).to_parquet(tmp_path / "rows.parquet")
+    stored = drf.open_dataset(str(tmp_path / "rows.parquet"), steps=model.steps, groups="person")
+    for found in (
+        drf.calibrate(model, rows, groups=theirs),
+        drf.calibrate(model, rows, rows["y"], groups=theirs),
+        drf.calibrate(model, stored),
+        estimator.calibrate(rows, groups=pd.Series(theirs)).model_,
+    ):
+        assert found.intervals.n_groups == len(set(theirs[kept])) and found.intervals.n_rows == kept.sum()
+        np.testing.assert_array_equal(found.intervals.radius(0.8), expected.radius(0.8))
+
+
 def test_rows_outside_the_bounds_are_no_part_of_their_group(rng: np.random.Generator) -> None:
     X, y, groups = _grouped(rng, 600, 30)
-    features = drf.EquispacedFourierFeatures(drf.Gaussian(1.0), bounds=(-3, 3))
+    features = drf.EquispacedFourierFeatures(drf.Gaussian(1.0), bounds=[(-3, 3)] * 2)
     model = drf.KernelRidge(features, 1.0, random_state=0).fit(X[:200], y[:200]).model_
     X, y, groups = X[200:], y[200:], groups[200:]
     expected = drf.calibrate(model, X, y, groups=groups).intervals
@@ -348,15 +371,14 @@ def test_rows_outside_the_bounds_are_no_part_of_their_group(rng: np.random.Gener
 
 
 def test_too_few_groups_for_the_coverage(rng: np.random.Generator) -> None:
-    X, y, groups = _grouped(rng, 600, 12)
+    X, y, groups = _grouped(rng, 600, 9)
     model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
     model.calibrate(X[300:], y[300:], groups=groups[300:])
-    with pytest.warns(DataWarning, match="0.95 needs 19 groups, got 12"):
+    with pytest.warns(DataWarning, match="0.95 needs 19 groups, got 9:"):
         assert np.isinf(model.predict_interval(X, 0.95)[0]).all()
-    # All 12 of the 13 weights of 1/13 that are not infinite, whatever their thirds and sevenths add up to.
+    # All weights but that of infinity, 1/10, whatever thirds and sevenths add up to in floats.
     errors = np.abs(model.predict(X[300:]) - y[300:])
-    found = Intervals(model.model_.intervals.sketches, "calibrated", 300, n_groups=12)
-    assert _is_up_to_a_bucket(float(found.radius(12 / 13)[0]), errors.max())
+    assert _is_up_to_a_bucket(float(model.model_.intervals.radius(0.9)[0]), errors.max())
 
 
 def test_groups_are_stored_and_models_of_earlier_versions_have_none(
