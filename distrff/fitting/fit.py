@@ -337,6 +337,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         with_products=problem.target_kind == "numeric"
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
+        n_rows=dataset.n_rows if dataset.n_targets else 0,
     )
     try:
         statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)
