@@ -177,7 +177,7 @@ class ErrorSum(Reduction):
             # Decision values, of which labels, probabilities and scores all follow: features are made once.
             F = model.decision(X)
         else:
-            judges, F = folds.judged(model, X, numbers)
+            judges, F = folds.judged(model, block.keys)
             rows = judges.rows
         if rows is not None:  # those of no fold are left out, and m judgements count 1/m each
             X, y, s, numbers = chosen_rows(X, rows), y[rows], s[rows] * judges.shares(), numbers[rows]

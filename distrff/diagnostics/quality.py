@@ -219,15 +219,20 @@ def rows_text(quality: Mapping[str, Any]) -> str:
     """On which rows a model was judged, as the end of a sentence."""
     rows = quality["rows"]
     if rows == "out of fold":
-        return "on rows left out"
+        return f"on rows left out{_how(quality)}"
     return f"by {rows}" if "cross-validation" in rows else f"on {rows}"
+
+
+def _how(quality: Mapping[str, Any]) -> str:
+    words = quality.get("held_out")
+    return "" if words is None else " at random" if words == "rows at random" else f": {words}"
 
 
 def _judged_on(quality: Mapping[str, Any]) -> str:
     rows = quality["rows"]
     of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
     words = {
-        "out of fold": "rows that were left out (out of fold)",
+        "out of fold": f"rows that were left out{_how(quality)}",
         _ROWS_OF_FIT: "the rows of the fit (optimistic)",
     }
     return words.get(rows, rows) + of_sample

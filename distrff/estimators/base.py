@@ -48,6 +48,7 @@ from distrff.model.rows import (
     through_steps,
 )
 from distrff.preprocessing.coding import NumericTargets, Targets
+from distrff.preprocessing.folds import Keys
 from distrff.utils.random import group_of
 from distrff.utils.serialize import described
 from distrff.utils.text import listed
@@ -62,7 +63,7 @@ class SolverParameters:
 
     features: Any = None
     _: KW_ONLY
-    cv: int = 5
+    cv: Any = "auto"
     fold_by: str = "hash"
     fit_intercept: bool = True
     scale: str = "auto"
@@ -790,12 +791,12 @@ def cross_val_predict(
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
-    if n_nan := folds.folds.n_never_judged(dataset.n_rows):
+    if n_nan := fitted.report_["folds"]["n_never_held_out"]:
         warn(
             f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
             DataWarning,
         )
-    found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
+    found = _lazily(fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]
     in_memory = not isinstance(data, Dataset) and not dask.is_dask_collection(data)
@@ -822,25 +823,38 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
     return copy
 
 
-def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
+def _lazily(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> Any:
     """The method's result for all rows, each by the model that left its fold out, as a dask array."""
     import dask.array as da  # half a second, which a fit of rows in memory need not wait for
 
+    X = dataset.X
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
     # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
-    meta = folds.output(model, np.zeros((0, model.n_columns)), np.zeros(0, np.int64), method)
+    names = [place for place in folds.folds.places if isinstance(place, str)]
+    none = {name: np.empty(0, dataset.id_dtypes[name]) for name in names}
+    X_of_none = np.zeros((0, model.n_columns))
+    meta = folds.output(model, Keys(np.zeros(0, np.int64), none, X_of_none), method)
     # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
-    # first row as a block of another array.
+    # first row as a block of another array, and their columns likewise.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
-    return block_by_block(_block, X, numbers, kept, method, meta=meta)
+    columns = [dataset.id_readers[name].lazy("y").rechunk((X.chunks[0],))[:, None] for name in names]
+    return block_by_block(_block, X, numbers, *columns, kept=kept, names=names, method=method, meta=meta)
 
 
-def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:
+def _block(
+    X: Any,
+    start: np.ndarray,
+    *columns: np.ndarray,
+    kept: tuple[Model, FoldModels],
+    names: list[str],
+    method: str,
+) -> np.ndarray:
     """The method's result for the rows of a block that begins at a row's number."""
     model, folds = kept
-    rows = np.arange(int(start[0, 0]), int(start[0, 0]) + X.shape[0])
-    return folds.output(model, X, rows, method)
+    numbers = np.arange(int(start[0, 0]), int(start[0, 0]) + X.shape[0])
+    of_rows = {name: values[:, 0] for name, values in zip(names, columns, strict=True)}
+    return folds.output(model, Keys(numbers, of_rows, X), method)

@@ -25,8 +25,8 @@ from distrff.fitting.problem import (
     PreparedFit,
     Problem,
     check_sparse_rows,
+    checked_folds,
     checked_map,
-    checked_number_of_folds,
     map_for_gram,
 )
 from distrff.fitting.running import prepared_like, sums_of
@@ -121,7 +121,7 @@ def gram(
         solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
-        folds=NO_FOLDS if cv is None else folds_by(fold_by, checked_number_of_folds(cv), seed),
+        folds=NO_FOLDS if cv is None else checked_folds(cv, fold_by, seed),
         scale=scale,
         dtype=dtype,
         seed=seed,

@@ -117,6 +117,12 @@ class Sample:
     column_ranges: np.ndarray | None = None
     """Least and largest values of the columns over all rows, unscaled, (2, n_columns); None: the sample's."""
     column_names: tuple[str, ...] | None = None
+    held_out: np.ndarray | None = None
+    """Whether a search judges each row, as the fit's folds do; None where it draws rows itself."""
+    fitted: np.ndarray | None = None
+    """Whether models of a search may be fitted to each row, where `held_out` is given."""
+    units: np.ndarray | None = None
+    """Which rows are held out together, as numbers; None where each is for itself."""
 
     @property
     def ranges(self) -> np.ndarray:
@@ -144,13 +150,26 @@ class Sample:
         """The numbers of the rows of positive weight in the random order of that name."""
         # Rows of weight 0 are left out before the draw: a sample without them has the others in the same
         # order.
-        return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
+        rows = stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
+        if self.units is None:
+            return rows
+        # A row of each group, then a second one, and so on: few rows are then of as many groups as there are.
+        return rows[np.argsort(_occurrence(self.units[rows]), kind="stable")]
 
     @property
     def n_weighted_rows(self) -> int:
         """About how many of all rows have a positive weight, from their share in the sample."""
         # The sample is drawn evenly over all rows, whatever their weights.
         return round(np.count_nonzero(self.weights) / self.X.shape[0] * self.row_source.n_rows)
+
+
+def _occurrence(values: np.ndarray) -> np.ndarray:
+    """How many equal values are before each value."""
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.r_[True, values[order[1:]] != values[order[:-1]]])
+    found = np.empty(len(values), np.int64)
+    found[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.r_[starts, len(values)]))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ from distrff.fitting.result import (
 )
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
-from distrff.preprocessing.folds import NO_FOLDS, Folds
+from distrff.preprocessing.folds import NO_FOLDS, Folds, Keys
 from distrff.solvers.cg import (
     ConjugateGradients,
     Response,
@@ -74,7 +74,7 @@ class _Tile(NamedTuple):
     y: np.ndarray
     """Targets as they were read."""
     s: np.ndarray
-    numbers: np.ndarray
+    keys: Keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class RidgePass(RowReduction):
                 F=values_of(B, coef) + arrays["intercept"],
                 y=block.y,
                 s=np.ones(n) if s is None else s,
-                numbers=np.arange(block.start, block.start + n),
+                keys=block.keys,
             )
 
     def _coded(self, tile: _Tile) -> np.ndarray:
@@ -131,7 +131,7 @@ class MomentsReduction(RidgePass):
         self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
     ) -> list[RidgeMoments | None]:
         for tile in self._tiles(rows, arrays):
-            Y, (is_fitted, _) = self._coded(tile), self.folds.masks(tile.numbers, self.held_out)
+            Y, (is_fitted, _) = self._coded(tile), self.folds.masks(tile.keys, self.held_out)
             E, moments = Y - tile.F if tile.F.shape[1] else tile.F, []
             for fold, mask in zip(self.held_out, is_fitted.T, strict=True):
                 i: Any = slice(None) if fold is None else np.flatnonzero(mask)  # no copy of all rows
@@ -170,7 +170,7 @@ class ProductReduction(RidgePass):
         for tile in self._tiles(rows, arrays, of_basis=True):
             F = tile.s[:, None] * tile.F
             if self.folds.n_folds:
-                is_fitted, _ = self.folds.masks(tile.numbers, self.held_out)
+                is_fitted, _ = self.folds.masks(tile.keys, self.held_out)
                 F = np.where(is_fitted, F, 0.0)
             if of_basis is None:
                 # Stored with the m sums of a column side by side, in which a one-hot tile is added fastest.
@@ -200,7 +200,7 @@ class HeldOutErrorReduction(RidgePass):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         for tile in self._tiles(rows, arrays, of_basis=True):
-            _, is_judged = self.folds.masks(tile.numbers, self.held_out)
+            _, is_judged = self.folds.masks(tile.keys, self.held_out)
             squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
             total[0] += tile.s @ np.where(is_judged, squares, 0.0)
             total[1] += tile.s @ is_judged

@@ -181,11 +181,9 @@ class ToeplitzReduction(Reduction):
         if self.folds.n_sums == 1:
             yield members[0], block
             return
-        entered = self.folds.sums(np.arange(block.start, block.start + block.X.shape[0]))
+        entered = self.folds.sums(block.keys)
         for number in members:
-            mine = entered.of(number)
-            s = block.sample_weight
-            yield number, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
+            yield number, block.chosen(entered.of(number))
 
 
 class _Points:

@@ -20,7 +20,14 @@ from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult, columns_called
-from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
+from distrff.fitting.rows import (
+    ColumnStatistics,
+    ColumnStatisticsReduction,
+    FoldCensus,
+    MapSumsReduction,
+    RowReduction,
+)
+from distrff.fitting.rows import Sample as RowSample
 from distrff.io.dataset import Dataset
 from distrff.io.storage import saving_buffer_bytes
 from distrff.preprocessing.coding import (
@@ -33,6 +40,7 @@ from distrff.preprocessing.coding import (
     Targets,
     class_weights,
 )
+from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.utils.random import child_seed, resolve_seed
 
 # Until the first pass has counted the classes, the plan assumes a handful.
@@ -259,6 +267,10 @@ def prepare(fit: FitContext) -> PreparedFit:
     assert run is not None
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
+    problem = problem.with_folds(
+        lambda folds: folds.decided(statistics.survey) if folds.needs_survey else folds
+    )
+    fit = replace(fit, problem=problem)
     run.begin_phase("map")
     if fit.start is not None:
         scaling = fit.start.scaling
@@ -275,6 +287,10 @@ def prepare(fit: FitContext) -> PreparedFit:
     targets = _targets(statistics, problem)
     # Before the map, whose search may take minutes.
     problem.check_targets(targets)
+    n_never_held_out = 0
+    if problem.folds.may_lack and not problem.grows:
+        problem, n_never_held_out = with_usable_folds(fit, targets)
+        fit = replace(fit, problem=problem)
     if fit.start is not None:
         fit.start.check(targets)
     weight = weight_of_rows(statistics, targets)
@@ -304,7 +320,37 @@ def prepare(fit: FitContext) -> PreparedFit:
         features=features,
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
         weight=weight,
+        n_never_held_out=n_never_held_out,
     )
+
+
+def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
+    """The problem without folds that judge no row, or whose models have no rows of some class.
+
+    And how many rows no fold judges.
+    """
+    folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
+    census = fit.sum("fold census", FoldCensus(folds, targets, cuts.tile_rows), cuts)
+    n_never = int(census[-1, 0])
+    judged, fitted = folds.test @ census[:-1], folds.train @ census[:-1]
+    lacks = ["" for _ in judged]
+    for fold, (of_test, of_train) in enumerate(zip(judged, fitted, strict=True)):
+        if not of_test[0] > 0:
+            lacks[fold] = "it holds no row out"
+        elif not of_train[0] > 0:
+            lacks[fold] = "no row is left to fit its model to"
+        elif isinstance(targets, ClassTargets) and (empty := np.flatnonzero(~(of_train[1:] > 0))).size:
+            lacks[fold] = f"the rows of its model lack the class {targets.classes[empty].tolist()[0]!r}"
+    kept = tuple(fold for fold, why in enumerate(lacks) if not why)
+    if len(kept) == len(lacks):
+        return fit.problem, n_never
+    skipped = "; ".join(f"fold {fold + 1} of {len(lacks)}: {why}" for fold, why in enumerate(lacks) if why)
+    if not kept:
+        raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
+    warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
+    from distrff.preprocessing.splits import SomeFolds  # few fits need it
+
+    return fit.problem.with_folds(lambda of: SomeFolds(of, kept)), n_never
 
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
@@ -337,6 +383,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         with_products=problem.target_kind == "numeric"
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
+        folds=problem.held_out,
         n_rows=dataset.n_rows if dataset.n_targets else 0,
     )
     try:
@@ -481,10 +528,34 @@ def _fitted_map(
         column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
+        **_split_by_folds(fit.problem.held_out, statistics.sample()),
         # A penalty belongs to sums over rows; the search divides its own sums by their weight.
         penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
     )
     return clone(features).fit_sample(of_fit)
+
+
+# Of a sample that a search looks at; of few groups a third would often miss what half of them show.
+_HELD_OUT_OF_SAMPLE = 1 / 3
+
+
+def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
+    """Which rows of a sample a search judges and fits its models to; nothing for rows held out at random."""
+    if isinstance(folds, HashFolds | NoFolds):
+        return {}
+    is_fitted, is_judged = folds.masks(sample.keys, range(folds.n_folds))
+    held_out, fitted = np.zeros(len(is_judged), bool), np.ones(len(is_judged), bool)
+    # The last folds first: of spans of time their models have the most rows.
+    for fold in reversed(range(folds.n_folds)):
+        more, fewer = held_out | is_judged[:, fold], fitted & is_fitted[:, fold]
+        if fewer.sum() < max(1, more.sum()):
+            continue
+        held_out, fitted = more, fewer
+        if held_out.mean() >= _HELD_OUT_OF_SAMPLE:
+            break
+    if not held_out.any():
+        return {}
+    return {"held_out": held_out, "fitted": fitted & ~held_out, "units": folds.units(sample.keys)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,8 +120,8 @@ class GramReduction(RowReduction):
         if self.folds.n_sums == 1:
             yield 0, X, y, s
             return
-        # By row number: which sums a row enters depends on neither chunks nor workers.
-        entered = self.folds.sums(np.arange(block.start, block.start + X.shape[0]))
+        # By keys of the rows: which sums a row enters depends on neither chunks nor workers.
+        entered = self.folds.sums(block.keys)
         for position, member in enumerate(self.members):
             members = entered.of(member)
             # Of contiguous folds one may hold all rows of the block, K times what the buffer holds.
@@ -688,7 +688,7 @@ def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds) -> np.
         if isinstance(columns, Rotation)
         else mapped.Z[:, :columns].astype(np.float64, copy=False)
     )
-    entered = folds.sums(np.arange(len(Z)))
+    entered = folds.sums(mapped.keys)
     return row_grams(Z, mapped.Y, mapped.s, [entered.of(number) for number in range(folds.n_sums)])
 
 

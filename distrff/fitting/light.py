@@ -295,7 +295,7 @@ class LightReduction(RowReduction):
     def _weights(self, block: RowBlock, s: np.ndarray | None) -> RowWeights:
         n, masks = block.X.shape[0], None
         if self.folds is not None:
-            masks = self.folds.masks(np.arange(block.start, block.start + n), self.held_out)
+            masks = self.folds.masks(block.keys, self.held_out)
         return RowWeights.of(s, (n, len(self.held_out)), masks)
 
 
@@ -959,14 +959,20 @@ def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem)
 _PROBLEMS_A_TASK = 8
 
 
+def _masks_of(mapped: MappedRows, folds: Folds) -> tuple[np.ndarray, np.ndarray]:
+    """Whether the model of each fold is fitted to each row, and whether the fold judges it."""
+    return folds.masks(mapped.keys, range(folds.n_folds))
+
+
 class DualAscent:
     """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds) -> None:
         self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
-        self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
+        mapped = fit.mapped_rows(plan)
+        self._rows = fit.run.submit(dual_rows, mapped)
         self._n_rows = fit.dataset.n_rows
-        self._masks = folds.masks(np.arange(self._n_rows), range(folds.n_folds))
+        self._is_fitted, self._is_judged = fit.run.compute(_masks_of, mapped, folds)
         # By output and held-out fold: C and the multipliers.
         self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
 
@@ -979,7 +985,9 @@ class DualAscent:
         # Problems of one fold share their masks, and a task's products K·α are one matrix product.
         for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
             members = list(group)
-            masks = None if held_out is None else tuple(mask[:, held_out] for mask in self._masks)
+            masks = None
+            if held_out is not None:
+                masks = self._is_fitted[:, held_out], self._is_judged[:, held_out]
             for first in range(0, len(members), _PROBLEMS_A_TASK):
                 some = members[first : first + _PROBLEMS_A_TASK]
                 outputs, C = [problem.output for problem in some], [problem.C for problem in some]
@@ -1004,7 +1012,7 @@ class DualAscent:
         if problem.held_out is not None or not folds:
             return np.zeros(self._n_rows)
         # A row's multiplier is 0 in the folds whose models are not fitted to it.
-        n_fitted = np.maximum(1, self._masks[0].sum(axis=1))
+        n_fitted = np.maximum(1, self._is_fitted.sum(axis=1))
         return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / n_fitted
 
 

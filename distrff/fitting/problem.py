@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Self
@@ -20,7 +20,7 @@ from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
-from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, Folds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, AutoFolds, Folds, OneHeldOut, folds_by
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -32,6 +32,7 @@ MAX_SWEEPS = 200
 # More than a thousand times 2⁻²⁴, by which float32 rounds.
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
+_N_FOLDS = 5  # of cv="auto"
 # C² times sums over rows must stay below the largest float64, 1e308, and its inverse above the smallest.
 _MAX_C = 1e50
 _RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
@@ -125,6 +126,7 @@ class Problem:
     softmax: bool = False  # whether all classes share one loss
     penalty: Penalty = Penalty(None)
     folds: Folds = NO_FOLDS  # by which the penalty, or a kernel, is chosen
+    held_out: Folds = NO_FOLDS  # the same, also where sums take no folds: by which a sample is split
     fit_intercept: bool = True
     class_weight: Any = None  # None, "balanced" or a dict
     classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
@@ -233,16 +235,21 @@ class Problem:
     def seeded(self, seed: int) -> Self:
         """The problem as if this had been its seed from the start."""
         # Folds are drawn where parameters are checked, before a checkpoint tells the seed of the start.
-        # Folds that were given as a value stay.
-        # Only folds that equal those of the problem's own seed were drawn from it.
-        own = self.folds == self.folds.drawn_from(child_seed(self.seed, "folds"))
-        folds = self.folds.drawn_from(child_seed(seed, "folds")) if own else self.folds
-        return replace(self, seed=seed, folds=folds)
+        # Those that were given with a seed of their own stay.
+        own, new = child_seed(self.seed, "folds"), child_seed(seed, "folds")
+        return self.with_folds(lambda folds: folds.drawn_from(new) if folds.seed == own else folds, seed=seed)
+
+    def with_folds(self, change: Callable[[Folds], Folds], **changes: Any) -> Self:
+        """The problem with other folds."""
+        held_out = change(self.held_out)
+        folds = held_out if self.folds is self.held_out else change(self.folds)
+        return replace(self, folds=folds, held_out=held_out, **changes)
 
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""
+        problem = self.with_folds(lambda folds: self._folds_for(folds, dataset))
         if self.features is None:  # of the map only the specification is known
-            return replace(self, folds=self.folds.of_dataset(dataset.n_rows))
+            return problem
         # Sums of equispaced features serve ridge alone; their widths are chosen by folds, which a map that
         # chooses itself has only where alpha is chosen by them.
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
@@ -258,11 +265,25 @@ class Problem:
         # Ridge takes several columns of labels as so many targets of one Gram.
         has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
         return replace(
-            self,
-            features=features,
-            target_kind="multilabel" if has_labels else self.target_kind,
-            folds=self.folds.of_dataset(dataset.n_rows),
+            problem, features=features, target_kind="multilabel" if has_labels else self.target_kind
         )
+
+    def _folds_for(self, folds: Folds, dataset: Dataset) -> Folds:
+        """The folds that these rows have; of a mere number, whole groups where there are some."""
+        if isinstance(folds, AutoFolds):
+            is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
+            if dataset.groups is not None or is_map:
+                from distrff.preprocessing import splits  # few fits need them
+
+                # On a map predictions are wanted where rows are missing, at distances that random ones have
+                # not.
+                places = tuple(range(dataset.n_columns))
+                folds = (
+                    splits.BlockFolds(places, n_folds=folds.n_folds, like="gaps", seed=folds.seed)
+                    if dataset.groups is None
+                    else splits.GroupFolds(None, folds.n_folds, folds.seed)
+                )
+        return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
@@ -331,7 +352,7 @@ def ridge_problem(estimator: Any) -> Problem:
     is_chosen = Trait.SUMS in features.traits and solver in ("auto", "cg")
     folds: Folds = NO_FOLDS
     if search == "cv" or (is_chosen and features.chooses):
-        folds = checked_folds(estimator, shared["seed"])
+        folds = shared["held_out"]
     elif search == "gcv":  # for maps with which it may overfit
         folds = OneHeldOut(1, child_seed(shared["seed"], "folds"))
     return Problem(
@@ -366,7 +387,7 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         penalty=Penalty(None, Cs, "cv") if searched else Penalty(np.array([float(estimator.C)]), Cs),
-        folds=checked_folds(estimator, shared["seed"]) if searched else NO_FOLDS,
+        folds=shared["held_out"] if searched else NO_FOLDS,
         solver=estimator.solver,
         # A search begins without the earlier model, which saw all folds.
         is_begun_from=estimator.warm_start and not searched,
@@ -445,7 +466,9 @@ def _solved(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
     check_count("max_sweeps", sweeps, or_none=True)
     if not isinstance(kept, bool | np.bool_) and not (isinstance(kept, str) and kept == "auto"):
         raise InputError(f"keep_features must be 'auto', True or False, got {kept!r}")
-    return map_parameters(estimator, needs_gram=needs_gram) | {
+    shared = map_parameters(estimator, needs_gram=needs_gram)
+    return shared | {
+        "held_out": checked_folds(estimator.cv, estimator.fold_by, shared["seed"]),
         "class_weight": getattr(estimator, "class_weight", None),
         "fit_intercept": bool(estimator.fit_intercept),
         "keep_features": kept if isinstance(kept, str) else bool(kept),
@@ -515,18 +538,28 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
     return array
 
 
-def checked_folds(estimator: Any, seed: int) -> Folds:
+def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
-    if isinstance(estimator.cv, Folds):
-        return estimator.cv
-    return folds_by(estimator.fold_by, checked_number_of_folds(estimator.cv), seed)
+    if is_auto := isinstance(cv, str) and cv == "auto":
+        cv = _N_FOLDS
+    if is_splitter(cv) and not isinstance(cv, Folds):
+        from distrff.preprocessing.splits import SplitterFolds  # few fits need it
 
-
-def checked_number_of_folds(cv: Any) -> int:
-    """The number of folds; raises InputError for anything else."""
+        cv = SplitterFolds(cv)
+    if isinstance(cv, Folds):
+        if fold_by != "hash":
+            raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
+        return cv.drawn_from(child_seed(seed, "folds")) if cv.is_drawn and cv.seed is None else cv
     if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
-        raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
-    return int(cv)
+        others = "" if is_number(cv) else ", 'auto', folds such as GroupFolds() or a splitter of scikit-learn"
+        raise InputError(f"cv must be an integer of at least 2, the number of folds{others}, got {cv!r}")
+    folds = folds_by(fold_by, int(cv), seed)
+    return replace(folds, is_free=is_auto) if isinstance(folds, AutoFolds) else folds
+
+
+def is_splitter(cv: Any) -> bool:
+    """Whether it splits rows as scikit-learn's splitters do."""
+    return hasattr(cv, "split") and hasattr(cv, "get_n_splits")
 
 
 def _check_size(name: str, C: float, hard_margin: bool) -> None:
@@ -618,6 +651,7 @@ class PreparedFit(FitContext):
     features: FeatureMap | None  # the fitted map itself; None where only its specification is known
     mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
     weight: float  # Σs, class weights included
+    n_never_held_out: int = 0  # rows that no fold judges
 
     @property
     def gram_dtype(self) -> str:

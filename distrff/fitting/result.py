@@ -137,9 +137,15 @@ def of_map(features: FeatureMap) -> dict[str, Any]:
 
 
 def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
-    dataset = fit.dataset
+    dataset, folds = fit.dataset, fit.problem.folds
     assert fit.features is not None
     values = {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
+    if folds.n_folds:
+        values["folds"] = {
+            "held_out": folds.words,
+            "n_folds": folds.n_folds,
+            "n_never_held_out": fit.n_never_held_out,
+        }
     return values if dataset.table_report is None else values | {"table": dataset.table_report}
 
 
@@ -384,15 +390,19 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     class on the same rows: by its share in all rows, a model that always says this class would seem better or
     worse than it is.
     """
+    values: dict[str, Any] | None
     if isinstance(fit.targets, ClassTargets):
-        quality = _of_classes(fit, result, model)
+        values = _of_classes(fit, result, model)
     elif isinstance(fit.targets, MultilabelTargets):
-        quality = _of_labels(fit, result, model)
-    elif (of_numbers := quality_of_numbers(fit.statistics, result)) is not None:
-        quality = of_numbers
+        values = _of_labels(fit, result, model)
     else:
+        values = quality_of_numbers(fit.statistics, result)
+    if values is None:
         return None
-    return quality | {"exchangeability": exchangeability_of_fit(fit, result)}
+    values["exchangeability"] = exchangeability_of_fit(fit, result)
+    if values["rows"] == "out of fold":
+        values["held_out"] = fit.problem.folds.words
+    return values
 
 
 def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
@@ -477,13 +487,12 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     kept = np.flatnonzero(weights > 0)
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
-    X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
-    y, s = sample.y[kept], weights[kept]
+    keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
     if folds is None:
-        return model.decision(X), y, s
-    judges, F = folds.judged(model, X, rows)
+        return model.decision(keys.X), y, s
+    judges, F = folds.judged(model, keys)
     if not len(judges.numbers):  # of the rows at hand no fold holds out any
-        return model.decision(X), y, s
+        return model.decision(keys.X), y, s
     if judges.rows is None:
         return F, y, s
     return F, y[judges.rows], s[judges.rows] * judges.shares()

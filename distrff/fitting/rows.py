@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,8 @@ from distrff.engine.tasks import CacheForm
 from distrff.features.base import MapReduction
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import RowBlock, Rows, check_block
-from distrff.preprocessing.coding import CoMoments, LabelCounts, Moments, Scaling, Targets
+from distrff.preprocessing.coding import ClassTargets, CoMoments, LabelCounts, Moments, Scaling, Targets
+from distrff.preprocessing.folds import NO_FOLDS, Folds, Keys
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_cancelled
@@ -31,6 +32,12 @@ class Sample:
     X: Any
     y: np.ndarray | None
     sample_weight: np.ndarray | None
+    ids: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> Keys:
+        """What folds know of the rows."""
+        return Keys(self.rows, self.ids, self.X)
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class ColumnStatistics:
     samples: tuple[Sample, ...]  # one for each segment
     runs: tuple[Sample, ...] = ()  # neighbouring rows, likewise
     together: CoMoments | None = None  # of X and numeric targets side by side, where there are few columns
+    survey: Any = None  # by which the folds are decided, where they follow from columns
 
     def sample(self) -> Sample:
         """The whole sample."""
@@ -71,7 +79,13 @@ class ColumnStatistics:
             samples=self.samples + other.samples,
             runs=self.runs + other.runs,
             together=self.together and other.together and self.together.merge(other.together),
+            survey=merged(self.survey, other.survey),
         )
+
+
+def merged(first: Any, second: Any) -> Any:
+    """What both parts of the rows have together; None is of no rows."""
+    return second if first is None else first if second is None else first.merge(second)
 
 
 def _joined(parts: Sequence[Sample]) -> Sample:
@@ -83,6 +97,7 @@ def _joined(parts: Sequence[Sample]) -> Sample:
         joined_rows([part.X for part in parts]),
         np.concatenate(y) if y else None,
         np.concatenate(s) if s else None,
+        {name: np.concatenate([part.ids[name] for part in parts]) for name in parts[0].ids},
     )
 
 
@@ -109,6 +124,7 @@ class ColumnStatisticsReduction(Reduction):
     rows_per_segment: int  # to sample in each segment
     seed: int
     with_products: bool = False
+    folds: Folds = NO_FOLDS
     n_rows: int = 0  # of all segments, along which runs of neighbours are taken; 0 for none
 
     def size_bytes(self, n_rows: int) -> int:
@@ -156,6 +172,7 @@ class ColumnStatisticsReduction(Reduction):
             targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
+            survey=self.folds.survey(block.keys) if self.folds.needs_survey else None,
             # For the linear model that the report puts beside the fit.
             together=CoMoments.of(X, Y, s) if self.with_products and Y is not None else None,
         )
@@ -181,7 +198,41 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
         chosen_rows(block.X, inside).astype(np.float64, copy=False),
         None if block.y is None else block.y[inside],
         None if block.sample_weight is None else block.sample_weight[inside],
+        {name: values[inside] for name, values in block.ids.items()},
     )
+
+
+# The pass that counts what the sums of folds hold.
+
+
+@dataclass(frozen=True)
+class FoldCensus(Reduction):
+    """Reduction to the weight of each sum's rows, all and by class, and the number that no fold judges.
+
+    An array of shape (n_sums + 1, 1 + n_classes), the last row for rows without a fold, which are counted.
+    """
+
+    folds: Folds
+    targets: Targets
+    tile_rows: int
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * (self.folds.n_sums + 1) * (1 + self.targets.n_outputs)
+
+    def update(self, total: np.ndarray | None, rows: Rows, arrays: Arrays) -> np.ndarray:
+        n_classes = len(self.targets.classes) if isinstance(self.targets, ClassTargets) else 0
+        found = np.zeros((self.folds.n_sums + 1, 1 + n_classes)) if total is None else total.copy()
+        for block in rows.tiles(self.tile_rows):
+            n = block.X.shape[0]
+            s = np.ones(n) if block.sample_weight is None else block.sample_weight
+            of_row = np.zeros((n, 1 + n_classes))
+            of_row[:, 0] = s
+            if isinstance(self.targets, ClassTargets):
+                of_row[np.arange(n), 1 + self.targets.indices(block.y)] = s
+            entered = self.folds.sums(block.keys)
+            np.add.at(found, entered.numbers, of_row if entered.rows is None else of_row[entered.rows])
+            found[-1, 0] += np.count_nonzero(self.folds.held_out(block.keys).counts() == 0)
+        return found
 
 
 # The pass for the sums over all rows that the fit of a feature map takes.
@@ -298,7 +349,8 @@ class CachedRows:
             part = slice(first, first + n_rows)
             given = self._block.X, self._block.y, self._block.sample_weight
             X, y, s = (None if A is None else A[part] for A in given)
-            yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
+            ids = {name: values[part] for name, values in self._block.ids.items()}
+            yield RowBlock(self.start + first, X, y, s, ids)
 
     def features_at(self, start: int, n_rows: int, *, of_basis: bool) -> Any:
         """Kept features of a tile; None unless these are the ones.
@@ -348,7 +400,10 @@ class RowKeeping(CacheForm):
     def keep(self, rows: Rows, arrays: Arrays) -> CachedRows:
         (block,) = rows.tiles(rows.stop - rows.start)
         # The plan counts these rows; a view would hold the whole chunk that they were decoded in.
-        block = block._replace(**{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")})
+        block = block._replace(
+            **{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")},
+            ids={name: _apart(values) for name, values in block.ids.items()},
+        )
         if not self.with_features:
             return CachedRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
         ready = self.specification.build_sent(arrays)
@@ -389,12 +444,12 @@ class MappedRows:
     Z: np.ndarray  # (n, D), in the dtype of the map
     Y: np.ndarray  # (n, k)
     s: np.ndarray  # (n,)
+    keys: Keys
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(
-            # The engine merges neighbours, the earlier one first, so that rows stay in their order.
-            *(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self))
-        )
+        # The engine merges neighbours, the earlier one first, so that rows stay in their order.
+        Z, Y, s = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("Z", "Y", "s"))
+        return type(self)(Z, Y, s, self.keys + other.keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,6 +467,7 @@ class MappedRowsReduction(RowReduction):
                 Z=ready.apply(self.scaled(block.X)),
                 Y=self.targets.encode(block.y),
                 s=np.ones(block.X.shape[0]) if s is None else s,
+                keys=block.keys,
             )
             total = self.merge(total, mapped)
         return total

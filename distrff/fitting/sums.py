@@ -14,7 +14,7 @@ from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_se
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
-from distrff.preprocessing.folds import Folds, FoldSums
+from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -85,7 +85,7 @@ class RowSums(ABC):
     @property
     def by_folds(self) -> FoldSums:
         """The folds by these sums: of an unknown rule one a sum."""
-        return FoldSums(self.n_folds) if self.folds is None else self.folds
+        return SumsOfFolds(self.n_folds) if self.folds is None else self.folds
 
     @abstractmethod
     def _check_map(self, other: Self) -> None:

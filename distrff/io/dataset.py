@@ -27,6 +27,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.storage import Location
 from distrff.preprocessing.coding import is_number_type
+from distrff.preprocessing.folds import Keys
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns, in_one_layout, joined_rows
 from distrff.utils.html import html_card
@@ -50,6 +51,16 @@ class RowBlock(NamedTuple):
     y: Any = None  # ndarray of shape (r,) or (r, k)
     sample_weight: Any = None  # float64 ndarray of shape (r,)
     ids: Mapping[str, np.ndarray] = MappingProxyType({})  # columns that no model reads, by name
+
+    @property
+    def keys(self) -> Keys:
+        """What folds know of the rows."""
+        return Keys(np.arange(self.start, self.start + self.X.shape[0]), self.ids, self.X)
+
+    def chosen(self, rows: np.ndarray) -> RowBlock:
+        """Some of the rows, by their positions; their numbers are lost."""
+        y, s = (None if A is None else A[rows] for A in (self.y, self.sample_weight))
+        return RowBlock(self.start, self.X[rows], y, s, {name: ids[rows] for name, ids in self.ids.items()})
 
 
 @dataclass(frozen=True)
@@ -382,6 +393,7 @@ class Dataset:
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
     id_readers: Mapping[str, Reader] = dataclasses.field(default_factory=dict)
+    groups: str | None = None
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0

@@ -23,7 +23,7 @@ from distrff.preprocessing.coding import (
     Targets,
     coding_parts,
 )
-from distrff.preprocessing.folds import Folds, Memberships
+from distrff.preprocessing.folds import Folds, Keys, Memberships
 from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
@@ -593,29 +593,30 @@ class FoldModels:
     coef: np.ndarray  # (n_folds, n_features, n_outputs), in the targets' own units
     intercept: np.ndarray  # (n_folds, n_outputs)
 
-    def judged(self, model: Model, X: Any, numbers: np.ndarray) -> tuple[Memberships, np.ndarray]:
-        """The folds that judge rows of these numbers, and f(X) by each, of shape (n_pairs, n_outputs).
+    def judged(self, model: Model, keys: Keys) -> tuple[Memberships, np.ndarray]:
+        """The folds that judge some rows, and f(X) by each, of shape (n_pairs, n_outputs).
 
         Costs as much as `Model.decision` of each row for each of its folds.
         """
-        judges = self.folds.held_out(numbers)
+        judges = self.folds.held_out(keys)
         F = np.empty((len(judges.numbers), model.n_outputs))
         for fold in range(self.folds.n_folds):
             pairs = np.flatnonzero(judges.numbers == fold)
             if len(pairs):
                 own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-                F[pairs] = own.decision(chosen_rows(X, judges.of(fold)))
+                F[pairs] = own.decision(chosen_rows(keys.X, judges.of(fold)))
         return judges, F
 
-    def output(self, model: Model, X: Any, numbers: np.ndarray, method: str) -> np.ndarray:
-        """Results of a method, such as "predict", for rows of these numbers, by models that did not see them.
+    def output(self, model: Model, keys: Keys, method: str) -> np.ndarray:
+        """Results of a method, such as "predict", for some rows, by models that did not see them.
 
         Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
         InputError.
         """
         # Labels and probabilities have no mean over models of their own: rows of one set of judges go through
         # one model.
-        sets, own_set = self.folds.sets_of_judges(numbers)
+        X = keys.X
+        sets, own_set = self.folds.sets_of_judges(keys)
         first = replace(model, coef=self.coef[0], intercept=self.intercept[0])
         # The answer for no rows has the shape and the dtype of all.
         none = np.asarray(getattr(first, method)(chosen_rows(X, np.empty(0, np.int64))))

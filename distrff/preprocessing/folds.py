@@ -3,17 +3,77 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Number
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
 
+from distrff.errors import InputError
+from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash
 
 FOLD_RULES = ("hash", "contiguous")
 _HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
-_COUNTED_ROWS = 2**20  # at once
+
+
+class RowsOfFolds(Protocol):
+    """What folds look at of a dataset before any row is read."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_columns(self) -> int: ...
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def id_dtypes(self) -> Mapping[str, np.dtype]: ...
+
+    @property
+    def groups(self) -> str | None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Keys:
+    """What folds know of some rows: their numbers in the dataset, and their columns.
+
+    Attributes
+    ----------
+    numbers : ndarray of shape (n_rows,), int64
+    columns : mapping of str to ndarray
+        Columns that are no features.
+    X : ndarray or CSR matrix, or None
+        The features, as they were read.
+    """
+
+    numbers: np.ndarray
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    X: Any = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, place: str | int) -> np.ndarray:
+        """A column by its name, or a feature by its place."""
+        if isinstance(place, str):
+            return self.columns[place]
+        return self.X[:, [place]].toarray()[:, 0] if issparse(self.X) else np.asarray(self.X[:, place])
+
+    def __add__(self, other: Keys) -> Keys:
+        """Those of both, one after the other."""
+        columns = {name: np.concatenate([self.columns[name], other.columns[name]]) for name in self.columns}
+        return Keys(np.r_[self.numbers, other.numbers], columns, joined_rows([self.X, other.X]))
+
+    def chosen(self, rows: np.ndarray) -> Keys:
+        """Those of some of the rows, by their positions."""
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return Keys(self.numbers[rows], columns, None if self.X is None else self.X[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +126,8 @@ class Memberships:
 # which the model of a fold takes those before it.
 
 
-@dataclass(frozen=True)
 class FoldSums:
-    """How sums over rows make up folds; here each fold has its own, and the others' are its training rows.
-
-    That is a partition, and all that is known of a stored Gram: the rule of its rows is not in the file.
-    """
+    """How sums over rows make up folds; here each fold has its own, and the others' are its training rows."""
 
     n_folds: int
 
@@ -111,8 +167,15 @@ class FoldSums:
         )
 
 
+@dataclass(frozen=True)
+class SumsOfFolds(FoldSums):
+    """Sums of which only their number is known, as of a Gram stored without its folds: a fold each."""
+
+    n_folds: int
+
+
 class Folds(FoldSums, ABC):
-    """Folds whose rule is known: a function of row numbers, never of chunks or workers.
+    """Folds whose rule is known: a function of row numbers and columns, never of chunks or workers.
 
     Folds may overlap, and need not cover the rows. A row that no fold holds out has no out-of-fold value; of
     one that m folds hold out each counts 1/m.
@@ -120,15 +183,44 @@ class Folds(FoldSums, ABC):
 
     memberships: ClassVar[float] = 1.0
     """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
-    needs_all_rows: ClassVar[bool] = True
-    """Whether they follow from all rows, and not from a row alone."""
+    needs_all_rows: bool = True
+    """Whether they follow from the number of all rows."""
+    needs_survey: bool = False
+    """Whether they follow from columns of all rows: groups, bounds, quantiles."""
+    may_lack: bool = True
+    """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
+    is_drawn: bool = False
+    """Whether a seed draws them."""
+    seed: int | None = None
+    places: tuple[str | int, ...] = ()
+    """Their columns: names of those beside the features, and places of features."""
+
+    def units(self, keys: Keys) -> np.ndarray | None:
+        """Which rows are held out together, as numbers; None where each row is for itself."""
+        return None
 
     @abstractmethod
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        """The sums that rows of these numbers enter."""
+    def sums(self, keys: Keys) -> Memberships:
+        """The sums that each of some rows enters."""
 
-    def of_dataset(self, n_rows: int) -> Folds:
-        """The same folds where they follow from the rows, of which there are so many."""
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """How rows are held out, for reports: "rows at random", after "5 folds of"."""
+
+    def of_dataset(self, rows: RowsOfFolds) -> Folds:
+        """The same folds with the places of their columns and the number of rows.
+
+        Raises InputError for columns that these rows lack.
+        """
+        return self
+
+    def survey(self, keys: Keys) -> Any:
+        """What decides the folds, of some rows; those of all rows are merged by ``a.merge(b)``."""
+        return None
+
+    def decided(self, survey: Any) -> Folds:
+        """The folds that follow from the survey of all rows; raises InputError where none do."""
         return self
 
     def drawn_from(self, seed: int) -> Folds:
@@ -139,20 +231,20 @@ class Folds(FoldSums, ABC):
         """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return self
 
-    def held_out(self, numbers: np.ndarray) -> Memberships:
-        """The folds that judge rows of these numbers: none, one or several."""
-        sums = self.sums(numbers)
+    def held_out(self, keys: Keys) -> Memberships:
+        """The folds that judge each of some rows: none, one or several."""
+        sums = self.sums(keys)
         if self.is_partition:
             return sums
         rows, folds = np.nonzero(sums.combined(self.test))  # by row, as memberships are
-        return Memberships(len(numbers), folds, rows)
+        return Memberships(len(keys), folds, rows)
 
-    def masks(self, numbers: np.ndarray, folds: Sequence[int | None]) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each fold's model is fitted to rows of these numbers, and whether the fold judges them.
+    def masks(self, keys: Keys, folds: Sequence[int | None]) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each fold's model is fitted to some rows, and whether the fold judges them.
 
         Both are bool, of shape (n_rows, m). None stands for a model of all rows, which judges none.
         """
-        sums, members = self.sums(numbers), np.array([-1 if fold is None else fold for fold in folds], int)
+        sums, members = self.sums(keys), np.array([-1 if fold is None else fold for fold in folds], int)
         if self.is_partition:
             # One comparison serves both, and no fold is −1. By the coefficients weights of 2000 rows for 15
             # problems took 3.5 ms in place of 1.7.
@@ -163,20 +255,12 @@ class Folds(FoldSums, ABC):
         train, test = np.vstack([self.train, self.total]), np.vstack([self.test, 0 * self.total])
         return sums.combined(train[members]) > 0, sums.combined(test[members]) > 0
 
-    def sets_of_judges(self, numbers: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """The different sets of folds that judge rows of these numbers, and which of them each row has."""
-        _, table = self.masks(numbers, range(self.n_folds))
+    def sets_of_judges(self, keys: Keys) -> tuple[list[np.ndarray], np.ndarray]:
+        """The different sets of folds that judge some rows, and which of them each row has."""
+        _, table = self.masks(keys, range(self.n_folds))
         # As bytes of bits: rows of up to eight folds are compared by a single number.
         _, first, own = np.unique(np.packbits(table, axis=1), axis=0, return_index=True, return_inverse=True)
         return [np.flatnonzero(table[row]) for row in first], own.ravel()
-
-    def n_never_judged(self, n_rows: int) -> int:
-        """How many of the first rows no fold holds out."""
-        if self.is_partition:
-            return 0
-        starts = range(0, n_rows, _COUNTED_ROWS)
-        runs = (np.arange(start, min(start + _COUNTED_ROWS, n_rows)) for start in starts)
-        return sum(int(np.count_nonzero(self.held_out(numbers).counts() == 0)) for numbers in runs)
 
 
 @dataclass(frozen=True)
@@ -184,14 +268,16 @@ class NoFolds(Folds):
     """All rows in one sum, and none held out."""
 
     n_folds: int = 0
-    needs_all_rows: ClassVar[bool] = False
+    needs_all_rows = False
+    may_lack = False
+    words = "no rows"
 
     @property
     def n_sums(self) -> int:
         return 1
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), np.zeros(len(numbers), np.int64))
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), np.zeros(len(keys), np.int64))
 
 
 NO_FOLDS = NoFolds()
@@ -199,25 +285,59 @@ NO_FOLDS = NoFolds()
 
 @dataclass(frozen=True)
 class HashFolds(Folds):
-    """Folds by a hash of the row number, which spreads rasters and periodic orders evenly over them."""
+    """Rows at random: by a hash of the row number, which spreads rasters and periodic orders evenly.
 
-    seed: int
+    Parameters
+    ----------
+    n_folds : int
+    seed : int, optional
+        By default that of the estimator draws them.
+    """
+
+    n_folds: int = 5
+    seed: int | None = None
     first_row: int = 0  # number of the first row, where others came before it
-    needs_all_rows: ClassVar[bool] = False
+    needs_all_rows = False
+    is_drawn = True
+    may_lack = False
+    words = "rows at random"
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), self._remainder(numbers, self.n_folds).astype(np.int64))
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), self._remainder(keys.numbers, self.n_folds).astype(np.int64))
 
     def _remainder(self, numbers: np.ndarray, divisor: int) -> np.ndarray:
         numbers = numbers.astype(np.uint64) + np.uint64(self.first_row)
         # The bias of a remainder is below divisor/2⁶⁴.
+        assert self.seed is not None
         return row_hash(numbers, self.seed) % np.uint64(divisor)
 
     def drawn_from(self, seed: int) -> HashFolds:
         return replace(self, seed=seed)
 
+    def of_dataset(self, rows: RowsOfFolds) -> Folds:
+        _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")
+        return self
+
     def after(self, n_rows: int) -> HashFolds:
         return replace(self, first_row=self.first_row + n_rows)
+
+
+def _refuse_groups(rows: RowsOfFolds, but: str) -> None:
+    if rows.groups is not None:
+        raise InputError(
+            f"the rows have groups, of which new rows will be others, but {but}; use cv=GroupFolds(), or "
+            f"give no groups"
+        )
+
+
+@dataclass(frozen=True)
+class AutoFolds(HashFolds):
+    """Rows at random, and whole groups of rows that have groups: what a mere number of folds means."""
+
+    is_free: bool = False  # whether a map may have folds of its own
+
+    def of_dataset(self, rows: RowsOfFolds) -> Folds:
+        return HashFolds(self.n_folds, self.seed, self.first_row)
 
 
 @dataclass(frozen=True)
@@ -235,29 +355,66 @@ class OneHeldOut(HashFolds):
     def one_in(self) -> int:
         return _HELD_OUT_STRIDE
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        is_other = self._remainder(numbers, _HELD_OUT_STRIDE) > 0
-        return Memberships(len(numbers), is_other.astype(np.int64))
+    def of_dataset(self, rows: RowsOfFolds) -> Folds:
+        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time")
+        return self
+
+    def sums(self, keys: Keys) -> Memberships:
+        is_other = self._remainder(keys.numbers, _HELD_OUT_STRIDE) > 0
+        return Memberships(len(keys), is_other.astype(np.int64))
 
 
 @dataclass(frozen=True)
 class ContiguousFolds(Folds):
     """Runs of consecutive rows, for rows that resemble their neighbours, as in a raster or a time series."""
 
+    n_folds: int = 5
     n_rows: int = 0  # of the whole dataset; 0 until it is known
+    may_lack = False
+    words = "runs of consecutive rows"
 
-    def of_dataset(self, n_rows: int) -> ContiguousFolds:
-        return replace(self, n_rows=n_rows)
+    def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
+        _refuse_groups(rows, "ContiguousFolds and fold_by='contiguous' hold out runs of rows")
+        return replace(self, n_rows=rows.n_rows)
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
+    def sums(self, keys: Keys) -> Memberships:
         # ⌊i·K/n⌋: runs of equal length to one row, whatever n and K. Of 64 bits unsigned, as the product may
         # have more than 63.
-        scaled = numbers.astype(np.uint64) * np.uint64(self.n_folds)
-        return Memberships(len(numbers), (scaled // np.uint64(self.n_rows)).astype(np.int64))
+        scaled = keys.numbers.astype(np.uint64) * np.uint64(self.n_folds)
+        return Memberships(len(keys), (scaled // np.uint64(self.n_rows)).astype(np.int64))
+
+
+def group_hashes(values: Any) -> np.ndarray:
+    """64 bits for each value of a column of groups, shape (n,), uint64; equal values have equal bits.
+
+    Numbers are equal whatever their type, times whatever their unit, text whatever its length.
+
+    Raises InputError for null values, which it counts.
+    """
+    values = np.asarray(values)
+    if n_null := int(np.count_nonzero(pd.isna(values))):
+        raise InputError(
+            f"{n_null:,} of {len(values):,} rows have no group; drop them, or give each a group of its own"
+        )
+    if values.dtype.kind == "O" and all(isinstance(value, Number) for value in values):
+        values = np.array(values.tolist())
+    if values.dtype.kind in "mM":
+        values = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
+    if values.dtype.kind == "f":
+        whole = (values == np.floor(values)) & (np.abs(values) < 2.0**63)
+        integers = np.where(whole, values, 0).astype(np.int64)
+        # The bits of a fraction are as those of some large integer, which no column has beside it.
+        values = np.where(whole, integers, values.astype(np.float64).view(np.int64))
+    if values.dtype.kind in "biu":
+        return row_hash(values.astype(np.uint64), 0)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values)
+    # As objects, since pandas hashes arrays of fixed length by these.
+    return pd.util.hash_array(np.array([str(value) for value in values], dtype=object))
 
 
 def folds_by(rule: str, n_folds: int, seed: int) -> Folds:
     """The folds of a rule of `FOLD_RULES`, drawn from the seed of a fit; none for a single fold."""
     if n_folds < 2:
         return NO_FOLDS
-    return ContiguousFolds(n_folds) if rule == "contiguous" else HashFolds(n_folds, child_seed(seed, "folds"))
+    return ContiguousFolds(n_folds) if rule == "contiguous" else AutoFolds(n_folds, child_seed(seed, "folds"))

@@ -14,7 +14,7 @@ from sklearn.linear_model import Ridge
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.preprocessing.folds import Folds, HashFolds, Memberships
+from distrff.preprocessing.folds import Folds, HashFolds, Keys, Memberships
 
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
@@ -29,6 +29,8 @@ def pairs(n_rows: int, *parts: tuple[np.ndarray, int]) -> Memberships:
 
 class Known(Folds):
     """Folds that also say it plainly: for each the rows to fit and the rows to judge, of N."""
+
+    words = "known rows"
 
     @abstractmethod
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
@@ -52,8 +54,8 @@ class Buffered(Known):
     def train(self) -> np.ndarray:
         return self.total - self.test - np.eye(self.n_folds, self.n_sums, self.n_folds, dtype=np.int8)
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        length = N // self.n_folds
+    def sums(self, keys: Keys) -> Memberships:
+        numbers, length = keys.numbers, N // self.n_folds
         run, parts = numbers // length, []
         for fold in range(self.n_folds):
             distance = np.maximum(fold * length - numbers, numbers - ((fold + 1) * length - 1))
@@ -85,8 +87,8 @@ class Forward(Known):
     def train(self) -> np.ndarray:
         return np.tri(self.n_folds, self.n_sums, dtype=np.int8)
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), numbers // (N // self.n_sums))
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), keys.numbers // (N // self.n_sums))
 
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows, length = np.arange(N), N // self.n_sums
@@ -108,8 +110,8 @@ class Overlapping(Known):
     def test(self) -> np.ndarray:
         return np.array([[1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]], np.int8)
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), numbers % 5)
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), keys.numbers % 5)
 
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(N)
@@ -128,8 +130,8 @@ class Partial(Known):
     def n_sums(self) -> int:
         return 5
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), numbers % 5)
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), keys.numbers % 5)
 
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows = np.arange(N)
@@ -148,8 +150,8 @@ class Apart(Known):
         runs = np.arange(self.n_folds)
         return (abs(runs[:, None] - runs) > 1).astype(np.int8)
 
-    def sums(self, numbers: np.ndarray) -> Memberships:
-        return Memberships(len(numbers), numbers // (N // self.n_folds))
+    def sums(self, keys: Keys) -> Memberships:
+        return Memberships(len(keys), keys.numbers // (N // self.n_folds))
 
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         rows, run = np.arange(N), np.arange(N) // (N // self.n_folds)
@@ -336,11 +338,11 @@ def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, 
 @pytest.mark.parametrize("features", [drf.FourierFeatures(drf.Gaussian(0.7), 40), EQUISPACED], ids=str)
 def test_a_fold_that_is_fitted_to_no_rows_is_refused(rng: np.random.Generator, features: Any) -> None:
     X, Y, _ = numbers(rng)
-    with pytest.raises(InputError, match="total weight 0"):
+    with pytest.raises(InputError, match="fold 1 of 2: no row is left to fit its model to"):
         drf.KernelRidge(features, cv=Apart(2), scale="none", random_state=0).fit(X, Y[:, 0])
 
 
 def test_rows_of_later_calls_are_counted_from_the_first(rng: np.random.Generator) -> None:
     """Of folds whose first row is not row 0."""
     folds, rows = HashFolds(3, 42, first_row=100), np.arange(50)
-    np.testing.assert_array_equal(folds.after(7).sums(rows).numbers, folds.sums(rows + 7).numbers)
+    np.testing.assert_array_equal(folds.after(7).sums(Keys(rows)).numbers, folds.sums(Keys(rows + 7)).numbers)

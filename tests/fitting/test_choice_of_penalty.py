@@ -13,8 +13,9 @@ import distrff as drf
 from distrff import solvers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning
 from distrff.fitting.problem import Penalty
-from distrff.preprocessing.folds import OneHeldOut, folds_by
+from distrff.preprocessing.folds import Keys, OneHeldOut, folds_by
 from distrff.utils.random import child_seed
+from tests.support.draws import of_rows
 from tests.support.fits import fourier, ridge
 
 # At κ ≤ 1e6 the weights are known to about 1e-9 (see test_ridge), and held-out errors likewise.
@@ -33,7 +34,7 @@ def test_scores_are_those_of_explicit_held_out_rows(problem, alpha, n_folds, rul
     options |= {"alphas": s.sum() / CONDITION, "fit_intercept": fit_intercept, "random_state": 3}
     ours = ridge(alpha, **options).fit(X, Y, s)
     folds = folds_by(rule, n_folds, 3) if alpha == "cv" else OneHeldOut(1, child_seed(3, "folds"))
-    fold = folds.of_dataset(len(X)).sums(np.arange(len(X))).numbers
+    fold = of_rows(folds, len(X)).sums(Keys(np.arange(len(X)))).numbers
     Z, weights = ours.features_.transform(X), np.bincount(fold, s)
     errors = np.empty((len(CONDITION), n_folds))  # held-out weighted sums of squares, averaged over targets
     for (i, a), k in product(enumerate(options["alphas"]), range(n_folds)):
@@ -163,7 +164,7 @@ def rmse(model, X, y):
 
 
 def held_out(seed, n_rows):
-    return folds_by("hash", 5, seed).sums(np.arange(n_rows)).numbers == 0
+    return folds_by("hash", 5, seed).sums(Keys(np.arange(n_rows))).numbers == 0
 
 
 def notes_of(model, *words):

@@ -18,10 +18,10 @@ from distrff.fitting.equispaced import (
 )
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
-from distrff.preprocessing.folds import NO_FOLDS, HashFolds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import NO_FOLDS, HashFolds, Keys, OneHeldOut, folds_by
 from distrff.solvers.toeplitz import half_of
 from distrff.utils.random import row_hash
-from tests.support.draws import seed_of
+from tests.support.draws import of_rows, seed_of
 
 EPS = 1e-10
 N = 203
@@ -118,12 +118,12 @@ def test_tasks_have_each_row_and_fold_once(n_rows, n_folds, call_rows):
 @pytest.mark.parametrize("by", [None, "hash", "contiguous", "one held out"])
 def test_sums_of_folds_over_tiles_and_calls_of_any_size(rng, tile_rows, call_rows, by):
     seed = seed_of(rng)
-    folds = OneHeldOut(1, seed) if by == "one held out" else folds_by(by, 3 if by else 1, seed).of_dataset(N)
+    folds = OneHeldOut(1, seed) if by == "one held out" else of_rows(folds_by(by, 3 if by else 1, seed), N)
     rows = some_rows(rng, NUMBERS, 1)
     reduction = toeplitz(1, NUMBERS, folds, tile_rows=tile_rows, call_rows=call_rows)
     cuts = sorted(rng.choice(np.arange(1, N), 2, replace=False).tolist())
     tasks = [(a, b, tuple(range(folds.n_sums))) for a, b in pairwise([0, *cuts, N])]
-    entered = folds.sums(np.arange(N)).numbers
+    entered = folds.sums(Keys(np.arange(N))).numbers
     assert_direct(summed(reduction, rows, tasks), rows, 1, NUMBERS, entered)
 
 

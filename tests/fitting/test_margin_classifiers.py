@@ -16,7 +16,7 @@ from distrff.errors import InputError
 from distrff.fitting import cost
 from distrff.fitting import margins as penalty_search
 from distrff.fitting.light import DualAscent, MarginOracle
-from distrff.preprocessing.folds import folds_by
+from distrff.preprocessing.folds import Keys, folds_by
 from distrff.solvers.losses import MARGINS, NOISES
 from tests.support.fits import (
     LOSSES,
@@ -310,7 +310,7 @@ def test_held_out_losses_are_those_of_models_that_did_not_see_the_rows(problem, 
     y, grid = classes_of(problem.y), [0.05, 0.5, 5.0]
     fitted = build("cv", Cs=grid, cv=3, tol=1e-6).fit(problem.X, y, problem.s)
     Z = fitted.features_.transform(problem.X)
-    scores, fold = np.empty((3, 3)), folds_by("hash", 3, 0).sums(np.arange(900)).numbers
+    scores, fold = np.empty((3, 3)), folds_by("hash", 3, 0).sums(Keys(np.arange(900))).numbers
     for i, C in enumerate(grid):
         for held_out in range(3):
             out = fold == held_out

@@ -11,7 +11,7 @@ from distrff.errors import InputError
 from distrff.fitting.light import MarginReduction, SmallestMarginsReduction, SoftmaxReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import HashFolds
+from distrff.preprocessing.folds import HashFolds, Keys
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
 from tests.support.sweeps import of_features, swept
@@ -33,7 +33,7 @@ class Rows:
         self.map = clone(features).fit(self.X)
         self.Z = self.map.transform(self.X)
         self.Y = np.where(self.y[:, None] == np.array(self.outputs), 1.0, -1.0)
-        masks = FOLDS.masks(np.arange(N), self.held_out) if folded else None
+        masks = FOLDS.masks(Keys(np.arange(N)), self.held_out) if folded else None
         self.weights = RowWeights.of(self.s, (N, n_outputs), masks)
         self.folds = FOLDS if folded else None
 

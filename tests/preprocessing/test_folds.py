@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.preprocessing.folds import FOLD_RULES, ContiguousFolds, HashFolds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import FOLD_RULES, ContiguousFolds, HashFolds, Keys, OneHeldOut, folds_by
 from distrff.utils.random import row_hash
-from tests.support.draws import seed_of
+from tests.support.draws import of_rows, seed_of
 
 # A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
 LEVEL = 1e-12
@@ -16,7 +16,7 @@ LEVEL = 1e-12
 
 def fold_of(folds, start, stop):
     """The fold of each of some rows of a partition."""
-    return folds.held_out(np.arange(start, stop)).numbers
+    return folds.held_out(Keys(np.arange(start, stop))).numbers
 
 
 def assert_even(counts, shares=None):
@@ -55,7 +55,7 @@ def test_hashed_folds_are_even_over_regular_orders(rng):
     data=st.data(),
 )
 def test_a_fold_does_not_depend_on_the_run_of_rows_it_is_asked_in(by, n_rows, n_folds, seed, data):
-    folds = folds_by(by, n_folds, seed).of_dataset(n_rows)
+    folds = of_rows(folds_by(by, n_folds, seed), n_rows)
     whole = fold_of(folds, 0, n_rows)
     start = data.draw(st.integers(0, n_rows))
     stop = data.draw(st.integers(start, n_rows))
@@ -75,14 +75,14 @@ def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
 
 def test_one_fold_held_out_is_the_first_of_five_and_numbers_may_be_large(rng):
     seed, n = seed_of(rng), 10_000
-    numbers = np.arange(100, n)
-    judges = OneHeldOut(1, seed).held_out(numbers)
+    keys = Keys(np.arange(100, n))
+    judges = OneHeldOut(1, seed).held_out(keys)
     assert judges.numbers.dtype == np.int64
-    np.testing.assert_array_equal(judges.rows, HashFolds(5, seed).held_out(numbers).of(0))
+    np.testing.assert_array_equal(judges.rows, HashFolds(5, seed).held_out(keys).of(0))
     assert set(judges.numbers) == {0}
     n_rows, start = 10**13, 9 * 10**12
     for by in FOLD_RULES:
-        fold = fold_of(folds_by(by, 10, seed).of_dataset(n_rows), start, start + 100)
+        fold = fold_of(of_rows(folds_by(by, 10, seed), n_rows), start, start + 100)
         assert np.all(fold == 9) if by == "contiguous" else len(set(fold)) > 3
 
 

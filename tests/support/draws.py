@@ -1,4 +1,6 @@
-"""Seeds that a test draws, inner products of a map's rows, and how often maps were drawn."""
+"""Seeds and folds that a test draws, inner products of a map's rows, and how often maps were drawn."""
+
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -8,6 +10,11 @@ from distrff.utils.jit import COUNTS
 def seed_of(rng):
     """Return a seed from the test's own random numbers."""
     return int(rng.integers(2**62))
+
+
+def of_rows(folds, n_rows):
+    """Return the folds of so many rows without groups."""
+    return folds.of_dataset(SimpleNamespace(n_rows=n_rows, groups=None))
 
 
 def pairs(Z):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,6 +44,8 @@ class SearchSample:
         The first rows, by which models are judged; the others are their training rows.
     penalty : float or None
         Ridge penalty of the model that is searched for, for each unit of weight; None where it is chosen.
+    units : ndarray of shape (n_held_out,) or (0,)
+        Which held-out rows go together, from 0; nothing where each is for itself.
     """
 
     X: Any
@@ -55,13 +57,23 @@ class SearchSample:
     has_classes: bool
     seed: int
     penalty: float | None = None
+    units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
     def of(cls, sample: Sample, max_rows: int = SAMPLE_ROWS) -> Self:
         """At most `max_rows` rows of a map's sample."""
         # Shuffled once: held-out rows, training rows and any thinner sample are then random parts of each
         # other.
-        rows = sample.shuffled_rows("candidate rows")[:max_rows]
+        rows, units = sample.shuffled_rows("candidate rows"), np.empty(0, np.int64)
+        if sample.held_out is None or sample.fitted is None:
+            rows = rows[:max_rows]
+            n_held_out = len(rows) // (_HELD_OUT_SHARE if len(rows) >= _MANY_ROWS else _SHARE_OF_FEW)
+        else:
+            rows = rows[sample.held_out[rows] | sample.fitted[rows]][:max_rows]
+            rows = rows[np.argsort(~sample.held_out[rows], kind="stable")]
+            n_held_out = int(np.count_nonzero(sample.held_out[rows]))
+            if sample.units is not None:
+                units = np.unique(sample.units[rows[:n_held_out]], return_inverse=True)[1]
         X, Y, s = _in_float64(sample.X[rows]), coded_targets(sample.y)[rows], sample.weights[rows]
         mean = np.average(Y, axis=0, weights=s)
         deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
@@ -73,13 +85,14 @@ class SearchSample:
             X=X if issparse(X) else X - np.average(X, axis=0, weights=s),
             Y=(Y - mean) / deviation,
             s=s / s.mean(),
-            n_held_out=max(1, len(rows) // (_HELD_OUT_SHARE if len(rows) >= _MANY_ROWS else _SHARE_OF_FEW)),
+            n_held_out=max(1, n_held_out),
             mean=mean,
             deviation=deviation,
             # Of more classes than are coded, a row of another one has no decision value.
             has_classes=sample.has_classes and Y.shape[1] < _MAX_OUTPUTS,
             seed=sample.seed,
             penalty=sample.penalty,
+            units=units,
         )
 
     @property
@@ -122,9 +135,9 @@ class SearchSample:
         losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
         error = float(shares @ losses)
         if not self.has_classes:
-            return HeldOutError(error, None, shares, losses)
+            return HeldOutError(error, None, shares, losses, self.units)
         wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
-        return HeldOutError(error, float(shares @ wrong), shares, wrong)
+        return HeldOutError(error, float(shares @ wrong), shares, wrong, self.units)
 
     def squared_errors(self, F: np.ndarray) -> np.ndarray:
         """Squared errors of m models at once, F of shape (m, n_held_out, k)."""
@@ -156,6 +169,7 @@ class HeldOutError:
     misclassified: float | None
     shares: np.ndarray
     losses: np.ndarray
+    units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # see `SearchSample`
 
     @property
     def criterion(self) -> float:
@@ -165,8 +179,7 @@ class HeldOutError:
     @property
     def spread(self) -> float:
         """Standard error of the criterion."""
-        # Var Σ p_i·l_i = Σ p_i²·Var l_i for independent rows of shares p.
-        return float(np.linalg.norm(self.shares * (self.losses - self.criterion)))
+        return self._deviation(self.losses - self.criterion)
 
     def spread_from(self, other: Self) -> float:
         """Standard error of the difference between two models judged on the same rows.
@@ -174,7 +187,16 @@ class HeldOutError:
         It is often much smaller than either one's spread, since both fail in the same rows.
         """
         difference = self.losses - other.losses
-        return float(np.linalg.norm(self.shares * (difference - self.shares @ difference)))
+        return self._deviation(difference - self.shares @ difference)
+
+    def _deviation(self, centred: np.ndarray) -> float:
+        """The standard error of the mean of losses, less that mean."""
+        # Var Σ p_i·l_i = Σ p_i²·Var l_i for independent rows of shares p; the rows of a group are one term.
+        terms = self.shares * centred
+        if not len(self.units):
+            return float(np.linalg.norm(terms))
+        sums = np.bincount(self.units, terms)
+        return float(np.linalg.norm(sums) * math.sqrt(len(sums) / max(1, len(sums) - 1)))
 
     @classmethod
     def of_no_model(cls, has_classes: bool) -> Self:
