@@ -28,6 +28,7 @@ from distrff.cli.data import (
     check_has_target,
     checkpoint_options,
     cluster_options,
+    fold_columns,
     open_data,
     result_options,
     row_options,
@@ -145,6 +146,7 @@ map_options = _options(
 intercept_option = flag("--no-intercept", "Fit without the constant b.")
 fit_options = together(
     row_options,
+    fold_columns,
     sample_dim_option,
     table_options,
     _options("Model", "model loss noise sigma multi_class class_weight"),

@@ -80,6 +80,22 @@ row_options = together(
     section="Rows",
 )
 
+groups_option = together(
+    click.option(
+        "--groups",
+        metavar="NAME|INDEX",
+        help="Column or array that says which group a row belongs to, such as a person or a site; none of X "
+        "unless --columns names it.",
+    ),
+    section="Rows",
+)
+
+fold_columns = together(
+    groups_option,
+    parameter("open_dataset", "extra", help="Further columns that folds need, and none of X."),
+    section="Rows",
+)
+
 sample_dim_option = together(
     parameter(
         "open_dataset",
@@ -179,12 +195,14 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
                 f"--id goes with Parquet and Zarr, and with text for a model of named columns; write "
                 f"{public_name(path)} as Parquet first"
             )
-        arguments |= chosen(options, _OF_TEXT) | {"y_name": options.get("y_name")}
+        arguments |= chosen(options, _OF_TEXT) | {"y_name": options.get("y_name")} | _beside(options)
         return converted(path, options, lambda rows: drf.convert(path, rows, **arguments))
     # Only these rules read rows when a dataset is opened; all else is in the files' metadata.
     passes = any(of_table.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
-        return drf.open_dataset(path, **arguments, sample_dim=sample_dim, ids=_ids(options))
+        return drf.open_dataset(
+            path, **arguments, sample_dim=sample_dim, ids=_ids(options), **_beside(options)
+        )
 
 
 def chosen(options: Mapping[str, Any], names: str) -> dict[str, Any]:
@@ -247,14 +265,19 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
 
         steps = _wanted_steps(model.steps, path, options)
         # The steps decide how text is read: guessed anew, a column of few rows could get another type.
-        more = _source_options(options) | {"ids": _ids(options)}
+        more = _source_options(options) | {"ids": _ids(options)} | _beside(options)
         return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
     x_name = _x_name(options)
     if model.steps is not None and takes_steps(path, model.steps, x_name, remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
             return drf.open_dataset(
-                path, steps=steps, x_name=x_name, ids=_ids(options), storage_options=remote
+                path,
+                steps=steps,
+                x_name=x_name,
+                ids=_ids(options),
+                storage_options=remote,
+                **_beside(options),
             )
     names = None if model.column_names is None else list(model.column_names)
     try:
@@ -354,6 +377,10 @@ def _ids(options: Mapping[str, Any]) -> list[str]:
     return list(options.get("ids") or ())
 
 
+def _beside(options: Mapping[str, Any]) -> dict[str, Any]:
+    return chosen(options, "groups extra")
+
+
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
     """The pairs of `--storage-option`, or None without any."""
     return dict(options["storage_options"]) or None
@@ -375,11 +402,8 @@ _REPORTED = (
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
     """The rows of raw files, after `convert` has written them to a path in a temporary folder."""
-    from distrff.io.convert.convert import id_array
-    from distrff.io.dataset import with_ids
     from distrff.io.storage import Location, own_folder
     from distrff.io.tables import warn_of_left_out
-    from distrff.io.zarr_rows import array_column
 
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
@@ -397,9 +421,10 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     counts = {key: report[key] for key in _REPORTED if key in report}
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
-    dataset = drf.open_dataset(rows)
-    arrays = {name: array_column(Location.of(rows), id_array(i)) for i, name in enumerate(_ids(options))}
-    dataset = with_ids(dataset, arrays) if arrays else dataset
+    # By the names of the columns, for which the options may have indices.
+    beside, ids = report.get("beside", []), _ids(options)
+    groups = beside[len(ids)] if options.get("groups") is not None else None
+    dataset = drf.open_dataset(rows, ids=beside[: len(ids)], groups=groups, extra=beside[len(ids) :])
     # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
     # where the rows of a fit came from.
     dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)
@@ -465,6 +490,7 @@ def _scratch_folder() -> Iterator[None]:
 @click.argument("src", nargs=-1, required=True)
 @click.argument("dst")
 @row_options
+@fold_columns
 @table_options
 @click.option(
     "--steps",

@@ -24,6 +24,7 @@ from distrff.cli.data import (
     check_has_target,
     chosen,
     cluster_options,
+    fold_columns,
     open_data,
     open_data_for,
     place_to_write,
@@ -55,6 +56,7 @@ _KINDS = ("gram", "toeplitz")
     "folds, in each DATA by itself.",
 )
 @row_options
+@fold_columns
 @sample_dim_option
 @table_options
 @click.option(
@@ -124,8 +126,8 @@ def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[
 
 # Places, rows and workers: all that does not decide which sums are made.
 _WITH_LIKE = (
-    "data", "out", "overwrite", "like", "target", "sample_weight", "y_name", "columns", "x_name",
-    "storage_options", "random_state", "scheduler", "workers", "memory_limit",
+    "data", "out", "overwrite", "like", "target", "sample_weight", "y_name", "columns", "x_name", "groups",
+    "extra", "storage_options", "random_state", "scheduler", "workers", "memory_limit",
 )  # fmt: skip
 
 

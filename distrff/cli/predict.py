@@ -14,6 +14,7 @@ from distrff.cli.data import (
     chosen,
     cluster_options,
     data_options,
+    groups_option,
     model_and_targets,
     open_data_for,
     result_options,
@@ -241,6 +242,7 @@ _COVERAGES = (0.8, 0.9, 0.95)
 @click.argument("model")
 @click.argument("data")
 @row_options
+@groups_option
 @cluster_options
 def calibrate(model: str, data: str, **options: Any) -> Result:
     """Give MODEL intervals, or prediction sets of classes, from the errors on DATA, and store them with it.

@@ -77,14 +77,14 @@ class SolverParameters:
     callbacks: Any = None
 
 
-def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+def open_rows(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Dataset:
     """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps."""
     X = as_frame(X)
     if is_dataframe_like(X) and holds_more_than_numbers(X):
         from distrff.io.open import encoded_frame  # with the readers of all storages
 
-        return encoded_frame(X, y, sample_weight)
-    return as_dataset(X, y, sample_weight)
+        return encoded_frame(X, y, sample_weight, groups)
+    return as_dataset(X, y, sample_weight, groups=groups)
 
 
 class KernelEstimator(BaseEstimator):
@@ -604,10 +604,11 @@ class KernelEstimator(BaseEstimator):
         # It kept no row, so nobody can tell whether it saw these.
         if self.has_grown:
             return dataset, None, "rows that partial_fit may have seen"
-        if not self._saw(dataset):
+        if self._fit_rows is None or not self._saw(dataset):
             return dataset, None, "other rows"
         folds = self._out_of_fold_models()
-        return dataset, folds, "the rows of the fit" if folds is None else "out of fold"
+        # As the fit had them: beside their X are the columns that say which fold they are in.
+        return self._fit_rows, folds, "the rows of the fit" if folds is None else "out of fold"
 
     def _saw(self, dataset: Dataset) -> bool:
         """Whether these are the rows of the fit, as far as it keeps them."""

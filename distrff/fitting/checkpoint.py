@@ -9,6 +9,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
@@ -113,6 +114,7 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
         "targets": f"{dataset.n_targets} of {dataset.y_dtype}",
         "weights": bool(dataset.has_weights),
         "column names": digest_of(dataset.column_names),
+        "columns beside X": ", ".join(dataset.id_dtypes),
         "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
         "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
         **_contents(run, dataset),
@@ -132,10 +134,15 @@ def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
 
 
 def same_rows(run: Run, first: Dataset, second: Dataset) -> bool:
-    """Whether two datasets have the same rows."""
+    """Whether two datasets have the same rows, and the same values of the columns beside X that both have."""
     # By what a checkpoint compares: digests in memory, else versions of files and a few rows.
     if first is second:
         return True
+    both = first.id_readers.keys() & second.id_readers.keys()
+    first, second = (
+        replace(one, id_readers={n: column for n, column in one.id_readers.items() if n in both})
+        for one in (first, second)
+    )
     shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (first, second)}
     if len(shapes) > 1 or (first.block_rows == 0) != (second.block_rows == 0):
         return False
@@ -146,10 +153,14 @@ def _digest_of_rows(rows: Rows) -> str:
     digests = []
     for block in rows.tiles(_TILE_ROWS):
         X = [block.X.data, block.X.indices, block.X.indptr] if hasattr(block.X, "indptr") else [block.X]
-        # The bytes of an array of objects are addresses.
-        y = block.y if block.y is None or block.y.dtype.kind != "O" else repr(block.y.tolist())
-        digests.append(digest_of(*X, y, block.sample_weight))
+        beside = [part for name, values in block.ids.items() for part in (name, _content(values))]
+        digests.append(digest_of(*X, _content(block.y), block.sample_weight, *beside))
     return digest_of(digests)
+
+
+def _content(values: np.ndarray | None) -> Any:
+    # The bytes of an array of objects are addresses.
+    return values if values is None or values.dtype.kind != "O" else repr(values.tolist())
 
 
 # The last write.

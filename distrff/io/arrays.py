@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +35,7 @@ from distrff.io.dataset import (
     joined,
     native,
     sparse_share,
+    with_readers,
 )
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
@@ -206,7 +207,7 @@ class Counted(NamedTuple):
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name
     digest: np.ndarray
     labels: Labels
-    has_gaps: bool
+    gaps: frozenset[Any]
     look: Any
 
 
@@ -222,13 +223,13 @@ class Labels(NamedTuple):
 class Partitions(NamedTuple):
     """The partitions of a frame that have rows: Delayed frames, their rows, and all (column, dtype) pairs.
 
-    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each
+    `gaps` are the columns of types with nulls that lack a value; `looks` is what a function found in each
     that has rows, and `labels` tell of its index.
     """
 
     parts: list[tuple[Any, int]]
     dtypes: list[tuple[Any, Any]]
-    has_gaps: bool
+    gaps: frozenset[Any]
     looks: list[Any]
     labels: list[Labels]
 
@@ -253,9 +254,10 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
             (_task(_as_counted, part, known.n_rows, known.digest), known.n_rows) for part, known in filled
         ]
         dtypes = dtypes_of(frame) + tuple(pair for _, known in filled for pair in known.dtypes)
-        has_gaps, looks = any(known.has_gaps for _, known in filled), [known.look for _, known in filled]
+        gaps = frozenset(name for _, known in filled for name in known.gaps)
+        looks = [known.look for _, known in filled]
         labels = [known.labels for _, known in filled]
-        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks, labels)
+        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), gaps, looks, labels)
     _warn_of_partitions(partitions)
     return partitions
 
@@ -308,18 +310,22 @@ def _by_name(part: Any, columns: list[Any] | None) -> Any:
 
 def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
-    # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
-    # one for it.
-    has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
     found, index = None if look is None else look(part), part.index
     start = index.start if isinstance(index, pd.RangeIndex) and index.step == 1 else None
     labels = Labels(*_sum(index, _weights(part)), _sum(index, np.ones(len(part)))[0], start)
-    return Counted(len(part), dtypes_of(part), _digest(part), labels, has_gaps, found)
+    return Counted(len(part), dtypes_of(part), _digest(part), labels, gaps_in(columns), found)
 
 
 def dtypes_of(frame: Any) -> tuple[tuple[Any, Any], ...]:
     """The (column, dtype) pairs of a frame or series."""
     return tuple(frame.dtypes.items()) if is_dataframe_like(frame) else ((frame.name, frame.dtype),)
+
+
+def gaps_in(columns: Iterable[Any]) -> frozenset[Any]:
+    """The names of the columns of types with nulls that lack a value."""
+    # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
+    # one for it.
+    return frozenset(c.name for c in columns if not isinstance(c.dtype, np.dtype) and c.hasnans)
 
 
 def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
@@ -455,7 +461,7 @@ class ArrayReader(Reader):
         return in_chunks(values, (tuple(self.row_chunks(field)), *values.shape[1:]))
 
 
-def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+def as_dataset(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Dataset:
     """The user's data as a `Dataset`.
 
     Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows. Those
@@ -466,11 +472,13 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     ----------
     X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
         Frames of pandas, polars or pyarrow. A dask array of CSR chunks must have a CSR meta. A Dataset is
-        returned as it is; `y` and `sample_weight` must then be None.
+        returned as it is; `y`, `sample_weight` and `groups` must then be None.
     y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
         Of any type.
     sample_weight : the same, of shape (n,), optional
         Real numbers.
+    groups : the same, of shape (n,), optional
+        Of any type: which group each row belongs to. It becomes the column "groups" beside X.
 
     Raises
     ------
@@ -478,17 +486,46 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         If shapes, lengths or types do not fit, or the chunk sizes of a dask array are unknown.
     """
     if isinstance(X, Dataset):
-        if y is not None or sample_weight is not None:
+        if not (y is None and sample_weight is None and groups is None):
             raise InputError(
-                "a Dataset carries its own y and sample_weight; name them in open_dataset instead"
+                "a Dataset carries its own y, sample_weight and groups; name them in open_dataset instead"
             )
         return X
     if isinstance(X, str | PathLike):
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
-    fields = {"X": X, "y": y, "sample_weight": sample_weight}
+    fields = {"X": X, "y": y, "sample_weight": sample_weight, "groups": groups}
     # X stays even as None, which is refused further on, with what to pass.
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
-    return arrays_dataset(*paired(given))
+    given, persisted_bytes = paired(given)
+    groups = given.pop("groups", None)
+    return with_groups(arrays_dataset(given, persisted_bytes), groups)
+
+
+def with_groups(dataset: Dataset, groups: Any) -> Dataset:
+    """The dataset with the column "groups" beside X, given as `paired` has it; as it is without."""
+    if groups is None:
+        return dataset
+    return replace(with_columns(dataset, {"groups": groups}), groups="groups")
+
+
+def with_columns(dataset: Dataset, columns: Mapping[str, Any]) -> Dataset:
+    """The dataset with columns beside X, each an array-like, a Series or a dask collection of any type.
+
+    Raises InputError for one that is no column, or of another length.
+    """
+    # Each is read as targets are, beside an X of no bytes.
+    placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
+    readers = {}
+    if dataset.block_rows == 0:  # rows in memory, which this process reads as well
+        (columns,) = dask.compute(dict(columns))
+    for name, values in columns.items():
+        given = {"y": as_frame(values)}
+        try:
+            arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
+        except InputError as error:
+            raise InputError(f"{name} cannot be used: {error}") from error
+        readers[name] = ArrayReader({"X": placeholder, **arrays})
+    return with_readers(dataset, readers)
 
 
 def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
@@ -825,7 +862,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     for field, found in counted(frames).items():
         # A partition may hold other types than its frame declares, such as floats for integers.
         parts, dtypes, columns = found.parts, found.dtypes, frames[field].shape[1:]
-        if field == "y" and not found.has_gaps:  # labels keep their type, and their digits beyond 2⁵³
+        if field == "y" and not found.gaps:  # labels keep their type, and their digits beyond 2⁵³
             dtypes = [(name, getattr(dtype, "numpy_dtype", dtype)) for name, dtype in dtypes]
         dtype = _dtype(dtypes, field)
         check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
@@ -911,6 +948,57 @@ def is_number(t: pa.DataType) -> bool:
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )
+
+
+def is_feature(t: pa.DataType) -> bool:
+    """Whether a column is numeric or boolean, or a list of a fixed number of such values."""
+    return is_number(t.value_type if pa.types.is_fixed_size_list(t) else t)
+
+
+def value_type(t: pa.DataType) -> pa.DataType:
+    """The type of the entries of a list, or of the values of a category; else the type itself."""
+    return t.value_type if pa.types.is_fixed_size_list(t) or pa.types.is_dictionary(t) else t
+
+
+def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
+    """The NumPy type of an Arrow column's values: that of objects for all but numbers and times."""
+    # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row
+    # is read. A time with a zone is a point in time, in UTC: NumPy has no zones.
+    t = t.value_type if pa.types.is_dictionary(t) else t
+    if pa.types.is_date(t):
+        return np.dtype("M8[D]" if pa.types.is_date32(t) else "M8[ms]")
+    if pa.types.is_timestamp(t) or pa.types.is_duration(t):
+        return np.dtype(f"{'M8' if pa.types.is_timestamp(t) else 'm8'}[{t.unit}]")
+    if not is_number(t):
+        return OBJECT
+    # Objects of Python's Decimal for pandas, which no product takes.
+    dtype = np.dtype(np.float64 if pa.types.is_decimal(t) else t.to_pandas_dtype())
+    return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
+
+
+def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
+    """The values of an Arrow column: times of the `dtype`, numbers as they are stored, or else objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if dtype.kind in "mM":
+        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
+        raise InputError(
+            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
+        )
+    return np.where(raw.nulls, np.nan, raw.values)
+
+
+def _objects(column: pa.Array) -> np.ndarray:
+    values = column.to_numpy(zero_copy_only=False)
+    # Dates and times would lose their type in an object array.
+    # The None at the end keeps lists of one length from becoming a matrix.
+    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 def is_number_list(t: pa.DataType) -> bool:

@@ -353,9 +353,14 @@ class Dataset:
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
-        Dtypes of the id columns by name; see `ids` of `open_dataset`.
+        Dtypes of the columns that come beside X, by name: those of `ids`, `groups` and `extra` of
+        `open_dataset`.
     id_readers : mapping of str to reader
         Readers of the same columns, each as y.
+    ids : tuple of str
+        Those of them that `write_predictions` writes.
+    groups : str or None
+        The one that says which group a row belongs to.
     column_share : float
         Share of the columns in which a row has entries: below 1 if rows are read as scipy CSR matrices.
     held_bytes : int
@@ -393,6 +398,7 @@ class Dataset:
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
     id_readers: Mapping[str, Reader] = dataclasses.field(default_factory=dict)
+    ids: tuple[str, ...] = ()
     groups: str | None = None
     column_share: float = 1.0
     held_bytes: int = 0
@@ -505,7 +511,7 @@ def check_fields(fields: Mapping[str, Form]) -> None:
 def check_lengths(lengths: Mapping[str, int]) -> None:
     """Refuse y or sample_weight of another length than X; `lengths` is keyed by field."""
     for field, length in lengths.items():
-        if length != lengths["X"]:
+        if length != lengths.get("X", length):
             raise InputError(
                 f"X has {lengths['X']} rows but {field} has {length}; they must have the same length"
             )
@@ -535,7 +541,7 @@ def dataset_card(dataset: Dataset) -> str:
     if dataset.column_names is not None:
         shown["column names"] = listed(dataset.column_names)
     if dataset.id_dtypes:
-        shown["id columns"] = listed(dataset.id_dtypes)
+        shown["columns beside X"] = listed(dataset.id_dtypes)
     if dataset.steps is not None:
         shown["made of the raw columns"] = listed(dataset.steps.raw_names)
     table, remarks = dataset.table_report or {}, []
@@ -557,7 +563,7 @@ def _target(dataset: Dataset) -> str:
     return f"{names}, {dataset.y_dtype}"
 
 
-# Rows with id columns, which no model reads and which are written beside its predictions.
+# Rows with columns that no model reads: by some its folds are made, others stand beside its predictions.
 
 
 @dataclass(frozen=True)
@@ -589,21 +595,20 @@ def values_of(dataset: Dataset) -> Any:
     return block.X
 
 
-def with_ids(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
-    """The dataset with id columns, each given as the y of a reader."""
+def with_readers(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
+    """The dataset with further columns beside X, each given as the y of a reader."""
     # The one place of further columns: each has a reader of its own, whatever holds it, and comes with a
     # block beside X, y and weights; see `IdentifiedRows`.
-    dtypes = {}
+    dtypes = dict(dataset.id_dtypes)
     for name, reader in columns.items():
         (n_rows, *others), dtypes[name] = reader.form("y")
         if n_rows != dataset.n_rows:
             raise InputError(
-                f"the id column {name!r} has {n_rows} rows, but {dataset.source} has {dataset.n_rows}; give "
-                f"one id per row"
+                f"{name} has {n_rows} rows but X has {dataset.n_rows}; they must have the same length"
             )
         if others:
-            raise InputError(f"the id {name!r} has {math.prod(others)} columns; name each one as an id")
-    return replace(dataset, id_readers=dict(columns), id_dtypes=dtypes)
+            raise InputError(f"{name} has {math.prod(others)} columns; give one, with one value per row")
+    return replace(dataset, id_readers={**dataset.id_readers, **columns}, id_dtypes=dtypes)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.

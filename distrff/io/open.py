@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dask.utils import is_dataframe_like
@@ -16,9 +17,10 @@ from distrff.io.arrays import (
     is_table,
     paired,
     persisted_text,
+    with_groups,
 )
-from distrff.io.dataset import Dataset, Reader, values_of, with_ids
-from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_column, parquet_table
+from distrff.io.dataset import Dataset, values_of
+from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
@@ -30,9 +32,12 @@ from distrff.io.tables import (
     group_table,
     match_of,
     matrix_table,
+    named_beside,
     profile_of,
     report_of_unseen,
     warn_of_left_out,
+    with_raw_columns,
+    with_roles,
     with_row_numbers,
     xarray_table,
 )
@@ -61,7 +66,9 @@ def open_dataset(
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
-    ids: Sequence[str] | str = (),
+    ids: Sequence[int | str] | str = (),
+    groups: int | str | None = None,
+    extra: Sequence[int | str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
     """The dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
@@ -123,9 +130,15 @@ def open_dataset(
         Beside `steps` it may be left out where the variables that these name have one dimension in common.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
-    ids : list of str, optional
-        Columns (Parquet) or arrays (Zarr), of any type, that identify the rows: no model
-        reads them, and `write_predictions` writes them beside its predictions. Refused if rows are dropped.
+    ids : list of str or int, optional
+        Columns of a table, or arrays of a Zarr group beside X, of any type, that identify the rows:
+        `write_predictions` writes them beside its predictions. As those of `groups` and `extra` they are
+        columns of X only where `columns` names them.
+    groups : str or int, optional
+        The one column that says which group each row belongs to, such as a person, a shop or a site.
+    extra : list of str or int, optional
+        Further columns that no model reads, such as the day, for folds. Values come as they are stored,
+        times as datetime64, those with a zone in UTC.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -154,14 +167,12 @@ def open_dataset(
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
-        positive=positive, types=types, keep_index=keep_index,
+        positive=positive, types=types, keep_index=keep_index, ids=ids, groups=groups, extra=extra,
     )  # fmt: skip
     if steps is not None and (name := options.first_given()):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
     path = as_frame(path)
     if is_table(path):
-        if ids:
-            raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
             dataset = _of_table(frame_table(path), options, steps)
         else:
@@ -169,14 +180,12 @@ def open_dataset(
             dataset = _of_table(xarray_table(path, sample_dim, named), options, steps)
         warn_of_left_out(dataset)
         return dataset
-    names = [ids] if isinstance(ids, str) else list(ids)
     paths = path if isinstance(path, (list, tuple)) else [path]
     places = tuple(Location.of(one, storage_options) for one in paths)
     # By markers in the store, not by trying one reader after the other, whose errors would hide each other.
     if stored_kind(path, storage_options) == "zarr":
         arrays = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
         dataset = _of_zarr(places[0], options, steps, sample_dim, arrays)
-        columns_of_ids: dict[str, Reader] = {name: array_column(places[0], name) for name in names}
     elif sample_dim is not None:
         raise InputError(
             f"sample_dim={sample_dim!r} goes with an xarray Dataset or a Zarr group, got Parquet files"
@@ -188,14 +197,13 @@ def open_dataset(
             texts = list(steps.text_names)
         table = parquet_table(path, storage_options, texts)
         dataset = _of_parquet(table, options, steps)
-        columns_of_ids = {name: parquet_column(table, name) for name in names}
     # A checkpoint compares the versions of these files, so that it never goes on with other rows.
     dataset = replace(dataset, places=places)
     warn_of_left_out(dataset)
-    return with_ids(dataset, columns_of_ids) if names else dataset
+    return dataset
 
 
-def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Dataset:
     """A frame that holds more than numbers, encoded by steps, which the dataset has.
 
     Text and categories become columns of 0 and 1, times become sine and cosine of year, weekday and hour.
@@ -203,8 +211,8 @@ def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Datas
 
     Raises InputError as `as_dataset` and `open_dataset` do, and for missing values.
     """
-    given, persisted_bytes = paired({"X": frame, "y": y, "sample_weight": sample_weight})
-    X, y, sample_weight = given.values()
+    given, persisted_bytes = paired({"X": frame, "y": y, "sample_weight": sample_weight, "groups": groups})
+    X, y, sample_weight, groups = given.values()
     # A frame keeps its index apart, so that all of its columns are meant to be used.
     options = TableOptions(one_hot=True, datetime="parts", keep_index=True)
     try:
@@ -227,7 +235,7 @@ def encoded_frame(frame: Any, y: Any = None, sample_weight: Any = None) -> Datas
     fields = {"X": values_of(opened), "y": y, "sample_weight": sample_weight}
     rows = arrays_dataset({name: as_frame(values) for name, values in fields.items() if values is not None})
     return replace(
-        rows,
+        with_groups(rows, groups),
         column_names=opened.column_names,
         steps=opened.steps,
         source=opened.source + persisted_text(persisted_bytes),
@@ -281,7 +289,9 @@ def _of_zarr(
             f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
             f"table of its arrays)"
         )
+    names = {key: str(key) for key in options.beside}
     dataset = open_zarr(location, options, **arrays)
+    dataset = with_roles(dataset, options, names, partial(array_column, location))
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:
@@ -294,7 +304,8 @@ def _of_zarr(
         # Where none occurs X stays one matrix; as a table it has a step for each of its columns.
         if not any(column.n_missing for column in profile.columns.values()):
             return dataset
-    return _of_table(table, replace(of_fields, missing=options.missing), steps)
+    of_rows = replace(options, target=of_fields.target, sample_weight=of_fields.sample_weight, columns=None)
+    return _of_table(table, of_rows, steps)
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
@@ -303,15 +314,18 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
         # Rows to score have the target, rows to predict do not.
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
-        table, run = _with_rows(table, steps.raw_names, steps), Run()
+        beside = named_beside(table, options)
+        names = dict.fromkeys([*steps.raw_names, *beside.values()])
+        table, run = _with_rows(table, tuple(names), steps), Run()
         kept, unseen = match_of(run, table, steps, steps.required)
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
+        opened = with_raw_columns(opened, table, options, beside, steps.required, kept)
         report = report_of_unseen(unseen, steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     options = replace(options, types=declared_kinds(table, options) or None)
     table = with_row_numbers(table, options)
     choice = choose_columns(table, options)
-    table = _with_rows(table, choice.used)
+    table = _with_rows(table, tuple(dict.fromkeys([*choice.used, *choice.beside.values()])))
     run = Run()
     profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
@@ -319,7 +333,8 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     # Only columns in which the profile found a gap: complete ones need no second pass.
     lacking = tuple(name for name in steps.required if name in report["missing"])
     kept, _ = match_of(run, table, steps, lacking, are_own=True)
-    return encoded_dataset(table, steps, kept, report)
+    dataset = encoded_dataset(table, steps, kept, report)
+    return with_raw_columns(dataset, table, options, choice.beside, lacking, kept)
 
 
 def _with_rows(table: Table, names: Sequence[str], steps: TableSteps | None = None) -> Table:

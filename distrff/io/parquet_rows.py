@@ -21,13 +21,16 @@ import pyarrow.parquet as pq
 from distrff.errors import InputError
 from distrff.io.arrays import (
     OBJECT,
+    array_values,
     common_type,
     in_type,
+    is_feature,
     is_number,
     is_number_list,
     list_width,
-    raw_column,
+    numpy_type,
     raw_kind,
+    value_type,
 )
 from distrff.io.dataset import Dataset, Span, check_shape
 from distrff.io.storage import (
@@ -52,6 +55,7 @@ from distrff.io.tables import (
     choose_columns,
     named_columns,
     table_dataset,
+    with_raw_columns,
 )
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.words import Vocabulary, word_of
@@ -199,6 +203,9 @@ class ParquetTable(Table):
         numbers = {field.name for field in self.schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
+    def raw_dtype(self, name: str) -> np.dtype:
+        return numpy_type(self.schema.field(name).type, name in self.nullable)
+
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
         """How many values columns are known to lack, for those that lack some."""
         found = np.sum([f.n_missing[f.positions(names)] for f in self.footers], axis=0)
@@ -314,7 +321,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 "convert it to numbers or leave it out"
             )
     is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    table.check((*names, *choice.target, *weight), all_features=is_default)
+    table.check((*names, *choice.target, *weight, *choice.beside.values()), all_features=is_default)
     nullable = table.nullable
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
@@ -323,21 +330,13 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     if weight:
         fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
     check_shape((table.n_rows, len(fields["X"].labels)), table.name)
-    wanted = {*names, *choice.target, *weight, *named_columns(table, options.drop)}
-    return table_dataset(
+    wanted = {*names, *choice.target, *weight, *choice.beside.values(), *named_columns(table, options.drop)}
+    dataset = table_dataset(
         TableReader(table, NumbersEncoding(fields)),
         skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
     )
-
-
-def parquet_column(table: ParquetTable, name: str) -> TableReader:
-    """A reader whose y is a column of any type."""
-    names = named_columns(table, name)
-    table.check(names)
-    return TableReader(
-        table, NumbersEncoding({"y": columns_of(table.schema, names, table.nullable, is_1d=True)})
-    )
+    return with_raw_columns(dataset, table, options, choice.beside)
 
 
 # Parquet files and their footers: rows, columns, nulls.
@@ -541,33 +540,12 @@ def columns_of(
     schema: pa.Schema, names: Sequence[str], nullable: frozenset[str], is_1d: bool = False
 ) -> Columns:
     """The array that the columns `names` become."""
-    # NumPy's common type; integers and booleans with nulls count as floats that hold them, so that the type
-    # is known from the footers alone.
-    types = {name: _value_type(schema.field(name).type) for name in names}
+    types = {name: value_type(schema.field(name).type) for name in names}
     dtype = OBJECT
     if all(map(is_number, types.values())):
-        dtype = np.result_type(*(_numpy_type(t, name in nullable) for name, t in types.items()))
+        dtype = np.result_type(*(numpy_type(t, name in nullable) for name, t in types.items()))
     labels = [label for name in names for label in _labels(name, schema.field(name).type)]
     return Columns(tuple(names), tuple(labels), dtype, is_1d and len(labels) == 1)
-
-
-def is_feature(column_type: pa.DataType) -> bool:
-    """Whether a column is numeric or boolean, or a list of a fixed number of such values."""
-    return is_number(column_type.value_type if pa.types.is_fixed_size_list(column_type) else column_type)
-
-
-def _value_type(column_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_fixed_size_list(column_type) or pa.types.is_dictionary(column_type):
-        return column_type.value_type
-    return column_type
-
-
-def _numpy_type(column_type: pa.DataType, nulls: bool) -> np.dtype:
-    # Objects of Python's Decimal for pandas, which no product takes.
-    if pa.types.is_decimal(column_type):
-        return np.dtype(np.float64)
-    dtype = np.dtype(column_type.to_pandas_dtype())
-    return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
 
 
 def _labels(name: str, column_type: pa.DataType) -> list[str]:
@@ -592,7 +570,7 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
 
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
     """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
-    parts = [_values(batch.column(name), columns.dtype, name) for name in columns.names]
+    parts = [array_values(batch.column(name), columns.dtype, name) for name in columns.names]
     if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
         return parts[0].reshape(batch.num_rows, *columns.shape)
     out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
@@ -602,28 +580,6 @@ def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
         out[:, at : at + width] = part.reshape(-1, width)
         at += width
     return out.reshape(batch.num_rows, *columns.shape)
-
-
-def _values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if not is_feature(column.type):
-        return _objects(column)
-    raw = raw_column(column, name)
-    if raw.nulls is None:
-        return raw.values
-    if dtype.kind in "iub":
-        raise InputError(
-            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
-        )
-    return np.where(raw.nulls, np.nan, raw.values)
-
-
-def _objects(column: pa.Array) -> np.ndarray:
-    values = column.to_numpy(zero_copy_only=False)
-    # Dates and times would lose their type in an object array.
-    # The None at the end keeps lists of one length from becoming a matrix.
-    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 # Rows of Parquet row groups in batches, with little else in memory.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -22,8 +22,15 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
+    OBJECT,
+    Partitions,
+    array_values,
+    common_type,
     counted,
+    dtypes_of,
+    gaps_in,
     has_own_order,
+    numpy_type,
     of_one_length,
     paired,
     persisted_text,
@@ -41,6 +48,7 @@ from distrff.io.dataset import (
     cuts,
     dataset_of,
     native,
+    with_readers,
 )
 from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
@@ -168,6 +176,7 @@ class Table(RawSource):
     odd: Mapping[str, str] = field(default_factory=dict)  # why columns of no kind, or of text, are left out
     persisted_bytes: int = 0  # of rows that stay in the workers' memory
     unseen: Mapping[str, Unseen] | None = None  # see `TableSteps.unseen`; None if it was not looked for
+    dtypes: Mapping[str, np.dtype] = field(default_factory=dict)  # of columns that are arrays
 
     is_stored = False  # whether parts read files
 
@@ -185,6 +194,13 @@ class Table(RawSource):
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
         """The table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
+
+    def raw_dtype(self, name: str) -> np.dtype:
+        """The NumPy type of a column's values as they are stored."""
+        if name not in self.dtypes:
+            why = self.odd.get(name, "it has several values a row")
+            raise InputError(f"column {name!r} of {self.name} cannot come beside X: {why}")
+        return self.dtypes[name] if self.dtypes[name].kind in "biufmM" else OBJECT
 
     def head(self, names: Sequence[str]) -> Table | None:
         """The first part, in memory."""
@@ -277,6 +293,24 @@ class StepsEncoding(Encoding):
         # All columns of X decide which rows are kept, also where only y is wanted.
         raw = raw_columns(batch, self.names)
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
+
+
+class RawEncoding(Encoding):
+    """A column as it is stored, as y, without the rows in which a `required` column lacks a value."""
+
+    def __init__(self, table: Table, name: str, required: tuple[str, ...]) -> None:
+        self.name, self.required, self.drops_rows = name, required, bool(required)
+        self.names = tuple(dict.fromkeys((name, *required)))
+        self.columns = {"y": Columns((name,), (name,), table.raw_dtype(name), is_1d=True)}
+        self.row_bytes = _VALUE_BYTES * len(self.names)
+
+    def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
+        dtype, column = self.columns["y"].dtype, batch.column(self.names.index(self.name))
+        values = array_values(column, dtype, self.name).astype(dtype, copy=False)
+        if values.ndim > 1:
+            raise InputError(f"column {self.name!r} holds lists; beside X comes one value per row")
+        kept = complete_rows(raw_columns(batch, self.required).values())
+        return {"y": values if kept is None else values[kept]}
 
 
 @dataclass(frozen=True)
@@ -410,6 +444,37 @@ def encoded_dataset(
     return table_dataset(reader, steps=steps, table_report=counts | dict(report or {}))
 
 
+def with_raw_columns(
+    dataset: Dataset,
+    table: Table,
+    options: TableOptions,
+    names: Mapping[int | str, str],
+    required: tuple[str, ...] = (),
+    kept: Sequence[int] | None = None,
+) -> Dataset:
+    """The dataset with the columns beside X, with names by their keys, of the rows that X keeps."""
+    required = () if kept is None else required
+    return with_roles(
+        dataset,
+        options,
+        names,
+        lambda name: TableReader(table, RawEncoding(table, name, required), kept),
+    )
+
+
+def with_roles(
+    dataset: Dataset,
+    options: TableOptions,
+    names: Mapping[int | str, str],
+    reader_of: Callable[[str], Reader],
+) -> Dataset:
+    """The dataset with the columns beside X that the options give by the keys of `names`."""
+    dataset = with_readers(dataset, {name: reader_of(name) for name in names.values()})
+    ids = [options.ids] if isinstance(options.ids, str) else options.ids
+    groups = None if options.groups is None else names[options.groups]
+    return replace(dataset, ids=tuple(names[key] for key in ids), groups=groups)
+
+
 # Which raw columns of a table become X, y and weights, and why others are left out.
 
 
@@ -420,6 +485,7 @@ class ColumnSelection(NamedTuple):
     target: tuple[str, ...]
     weight: str | None
     dropped: dict[str, str]  # columns that are left out, and why
+    beside: dict[int | str, str]  # which come beside X, by their keys in the options; may be columns of X
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -450,6 +516,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     taken = dict.fromkeys(target, "y")
     _refuse_twice(weights, taken, "as weights")
     taken.update(dict.fromkeys(weights, "weights"))
+    beside = named_beside(table, options)
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
     # What a reader knows of a column says more than its kind does.
@@ -464,7 +531,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        left_out = set(unwanted)
+        left_out = {*unwanted, *beside.values()}
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -475,7 +542,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
             f"{table.name} has no columns for X; besides target and weights it has: "
             f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
         )
-    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
+    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped, beside)
 
 
 def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) -> None:
@@ -556,6 +623,11 @@ def named_columns(table: RawSource, keys: Any) -> list[str]:
     if (twice := first_repeated(found)) is not None:
         raise InputError(f"column {twice!r} is named twice; name each column once")
     return found
+
+
+def named_beside(table: RawSource, options: TableOptions) -> dict[int | str, str]:
+    """The names of the columns beside X, by the keys that the options have for them."""
+    return {key: named_columns(table, [key])[0] for key in options.beside}
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
@@ -768,12 +840,22 @@ class FrameTable(Table):
 
     frame: Any = None
     is_paired: bool = False  # whether `paired` has seen the frame
+    found: Partitions | None = None  # the partitions of a lazy frame
+
+    def raw_dtype(self, name: str) -> np.dtype:
+        # A partition may hold other types than its frame declares.
+        pairs = dtypes_of(self.frame) if self.found is None else self.found.dtypes
+        column = next(column for column, _ in pairs if str(column) == name)
+        gaps = gaps_in([self.frame[column]]) if self.found is None else self.found.gaps
+        types = [_series_type(dtype) for one, dtype in pairs if one == column]
+        common = common_type(t for t in types if t is not None) if None not in types else None
+        return OBJECT if common is None else numpy_type(common, column in gaps)
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
         # One pass counts the rows of a dask frame and looks for categories that the steps lack.
         by_name = {str(column): column for column in self.frame.columns}
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
-        persisted_bytes, unseen = 0, None
+        persisted_bytes, unseen, found = 0, None, None
         if is_delayed := dask.is_dask_collection(chosen):
             of_rows = {"the DataFrame": chosen}
             if not self.is_paired:
@@ -795,6 +877,7 @@ class FrameTable(Table):
             is_delayed=is_delayed,
             persisted_bytes=persisted_bytes,
             unseen=unseen,
+            found=found,
         )
 
     def head(self, names: Sequence[str]) -> Table | None:
@@ -835,15 +918,22 @@ def _value_bytes(column: Any) -> int:
 
 def _series_kind(dtype: Any) -> str | None:
     """The kind of a column; "unknown" for objects, where the values decide."""
-    if isinstance(dtype, pd.SparseDtype):
-        return _series_kind(dtype.subtype)
     # pandas holds text, dates and decimals alike as objects.
-    if dtype == np.dtype(object):
+    if getattr(dtype, "subtype", dtype) == np.dtype(object):
         return "unknown"
+    return None if (found := _series_type(dtype)) is None else raw_kind(found)
+
+
+def _series_type(dtype: Any) -> pa.DataType | None:
+    """The Arrow type of a column; None for objects, and where there is none."""
+    if isinstance(dtype, pd.SparseDtype):
+        return _series_type(dtype.subtype)
     if isinstance(dtype, pd.ArrowDtype):
-        return raw_kind(dtype.pyarrow_dtype)
+        return dtype.pyarrow_dtype
     # Arrow itself says what it makes of an empty column: a list of dtypes here would never be whole.
-    return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
+    with suppress(InputError):
+        return None if dtype == OBJECT else _arrow_array(pd.Series([], dtype=dtype), "").type
+    return None
 
 
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
@@ -910,6 +1000,7 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
         row_labels=frozenset(map(str, data.coords)),
         is_delayed=bool(lazy),
+        dtypes={name: native(A.dtype) for name, A in arrays.items() if A.ndim == 1},
     )
 
 
@@ -1019,11 +1110,15 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
 
 
 def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
-    """The columns of X, y and the weights of a Zarr group as a table, and its target and weights.
+    """The columns of X, y, the weights and what is beside X in a Zarr group as a table, and its options.
 
     Columns without a name are numbered: X_0, X_1, ...
     """
-    reader: Any = dataset.reader
+    given: Any = dataset.reader
+    columns_beside: Mapping[str, Any] = dataset.id_readers
+    beside = {name: column.arrays["y"] for name, column in columns_beside.items()}
+    reader = ZarrReader({**given.arrays, **{f"beside {n}": z for n, z in beside.items()}}, given.source)
+    reader.columns = given.columns
     numbers = range(dataset.n_columns) if reader.columns is None else reader.columns
     # A table has names; a matrix may have none.
     names = dataset.column_names or tuple(f"{x_name}_{i}" for i in numbers)
@@ -1039,10 +1134,14 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
     if weight is not None:
         places[weight] = (weight, None)
     # A name that stands twice takes one place.
-    if len(places) < len(names) + dataset.n_targets + dataset.has_weights:
+    if len(places) < len(names) + dataset.n_targets + dataset.has_weights or not beside.keys().isdisjoint(
+        names
+    ):
         raise InputError(
-            f"{dataset.source}: a column of X has the name of the target or the weights; rename it"
+            f"{dataset.source}: a column of X has the name of the target, the weights or an array beside X; "
+            f"rename it"
         )
+    places = {**{name: (f"beside {name}", None) for name in beside}, **places}  # y itself may be beside X
     return _zarr_table(reader, places), TableOptions(target, sample_weight=weight)
 
 
@@ -1056,6 +1155,11 @@ def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]]
         name=reader.source,
         row_bytes=sum(map(reader.row_bytes, reader.arrays)),
         reader=reader,
+        dtypes={
+            name: reader.decoded_dtype(array)
+            for name, (array, position) in places.items()
+            if position is not None or reader.arrays[array].ndim == 1
+        },
         **more,
     )
 

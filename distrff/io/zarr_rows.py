@@ -362,11 +362,17 @@ def has_fill_values(dataset: Dataset) -> bool:
     return not dataset.is_sparse and any(coding.missing for coding in reader.codings.values())
 
 
+BESIDE = "beside"
+"""The attribute of a converted group with the names of columns beside X, and the group of their arrays."""
+
+
 def array_column(location: Location, name: str) -> ZarrReader:
-    """A reader whose y is an array of a Zarr group."""
-    reader = ZarrReader(
-        {"y": _array(open_group(location), name, str(location), required=True)}, str(location)
-    )
+    """A reader whose y is an array of a Zarr group, or a column that a conversion stored beside X."""
+    group = open_group(location)
+    stored = group.attrs.get(BESIDE) or []
+    # By number: the name of a column may hold a slash, or be that of another array.
+    array = f"{BESIDE}/{stored.index(name)}" if name in stored else name
+    reader = ZarrReader({"y": _array(group, array, str(location), required=True)}, str(location))
     check_target_shape(*reader.form("y"))
     return reader
 

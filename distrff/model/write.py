@@ -15,8 +15,8 @@ from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segm
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
-from distrff.io.arrays import as_dataset, as_frame, paired
-from distrff.io.dataset import Dataset, Reader, RowBlock, Rows, check_block, with_ids
+from distrff.io.arrays import as_dataset, as_frame, paired, with_columns
+from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.io.open import open_dataset
 from distrff.io.results import (
     RUNS,
@@ -150,6 +150,7 @@ class WriteReduction(Reduction):
 
     results: RowResults
     files: ZarrResults | ParquetResults
+    ids: tuple[str, ...]
     done: frozenset[int]
     tile_rows: int
 
@@ -184,7 +185,7 @@ class WriteReduction(Reduction):
             checked = block.X if complete is None else np.where(np.isnan(block.X), 0, block.X)
             check_block(RowBlock(block.start, checked), "none")
             found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
-            yield {**block.ids, **results.of(block.X)}
+            yield {**{name: block.ids[name] for name in self.ids}, **results.of(block.X)}
 
 
 def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
@@ -232,7 +233,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         if done is None:
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
-        reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
+        results = replace(results, model=light)
+        reduction = WriteReduction(results, files, dataset.ids, done or frozenset(), cuts.tile_rows)
         n_written, n_outside, n_missing = run.total(method, dataset, reduction, cuts, sent).tolist()
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
@@ -281,14 +283,15 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     # One row tells columns, types and labels before the first task, and whether the model has such results.
     examples = replace(results, outside="nan").of(results.model.specification.example)
     columns = []
-    for name, dtype in dataset.id_dtypes.items():
+    for name in dataset.ids:
         if name in examples:
             raise InputError(f"the id column {name!r} has the name of a result; rename it")
         if "/" in name:
             raise InputError(f"the id column {name!r} has a slash in its name; rename it")
         # Ids may be objects, such as text or dates, whose type only values tell.
         values = np.concatenate([ids[name] for _, ids in sampled])
-        columns.append(ResultColumn(name, np.dtype(dtype), (), arrow_type(name, values)))
+        dtype = np.dtype(dataset.id_dtypes[name])
+        columns.append(ResultColumn(name, dtype, (), arrow_type(name, values)))
     for name, A in examples.items():
         labels = tuple(results.labels(A.shape[1])) if A.ndim == 2 else ()
         columns.append(ResultColumn(name, A.dtype, labels, arrow_type(name, A.reshape(-1))))
@@ -422,15 +425,4 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     elif is_dataframe_like(data) and not isinstance(ids, Mapping | None):
         data = data.drop(columns=list(ids))
     dataset = as_dataset(data)
-    if columns is None:
-        return dataset
-    # Ids are read as targets are, beside an X of no bytes: the readers check their lengths and types.
-    placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
-    return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
-
-
-def _column(name: str, placeholder: np.ndarray, values: Any) -> Reader:
-    try:
-        return as_dataset(placeholder, values).reader
-    except InputError as error:
-        raise InputError(f"the id column {name!r} cannot be used: {error}") from error
+    return dataset if columns is None else replace(with_columns(dataset, columns), ids=tuple(columns))

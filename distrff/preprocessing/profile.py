@@ -390,8 +390,13 @@ class TableOptions:
     positive: Any = None
     types: Mapping[Any, str] | None = None
     keep_index: bool = False
+    ids: Sequence[int | str] | str = ()
+    groups: int | str | None = None
+    extra: Sequence[int | str] | str | int = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.groups, str | int | None):
+            raise InputError(f"groups must name one column, got {self.groups!r}")
         for name, kind in (self.types or {}).items():
             one_of(f"the type of column {name!r}", kind, tuple(TYPES))
         if self.columns is not None and self.drop is not None:
@@ -412,9 +417,15 @@ class TableOptions:
                 f"positive goes with one target column, got {len(self.target)} columns; name the one it is in"
             )
 
+    @property
+    def beside(self) -> list[int | str]:
+        """The columns that come beside X, and are columns of X only where `columns` names them."""
+        ids, extra = ([keys] if isinstance(keys, str | int) else keys for keys in (self.ids, self.extra))
+        return [*ids, *(() if self.groups is None else (self.groups,)), *extra]
+
     def first_given(self, besides: Sequence[str] = ()) -> str | None:
-        """The name of the first option that is not at its default."""
-        others = (option for option in fields(self) if option.name not in besides)
+        """The name of the first option of X, y and weights that is not at its default."""
+        others = (o for o in fields(self) if o.name not in ("ids", "groups", "extra", *besides))
         return next((o.name for o in others if getattr(self, o.name) != o.default), None)
 
     @property

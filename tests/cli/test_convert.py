@@ -11,7 +11,7 @@ import zarr
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
-from distrff import load_model, open_dataset
+from distrff import KernelRidge, load_model, open_dataset
 
 EXACT = ("--features", "linear", "--alpha", 1e-6)
 """Labels that follow from a category, and numbers that are a sum of columns, are met by these."""
@@ -154,3 +154,29 @@ def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng
     assert distrff("predict", model, tmp_path / "swapped.csv", "--out", out).code == 0
     expected = load_model(model).predict(np.array([[2.0, 1.0]]))
     np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "zarr"])
+def test_a_fit_reads_groups_of_any_file(distrff, tmp_path, scratch, rng, form, monkeypatch):
+    frame = pd.DataFrame(rng.standard_normal((40, 2)), columns=["a", "b"])
+    frame = frame.assign(who=[f"u{i % 5}" for i in range(40)], day=np.arange(40), y=frame["a"] + frame["b"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    beside, target = ("--groups", "who", "--extra", "day"), ("--target", "y")
+    converted = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *target, *beside, "--json")
+    assert converted.json["beside"] == ["who", "day"]
+    fit = ("fit", tmp_path / f"rows.{form}", *(() if form == "zarr" else target), *EXACT)
+    seen, fitted = [], KernelRidge.fit
+
+    def looked_at(model, data, **how):
+        (block,) = data.rows(0, 40).tiles(40)  # here, since rows of text are gone when the command ends
+        seen.append((data.column_names, data.groups, pd.DataFrame(block.ids)))
+        return fitted(model, data, **how)
+
+    monkeypatch.setattr(KernelRidge, "fit", looked_at)
+    for given in (beside, *([("--groups", 2, "--extra", "day")] if form != "zarr" else [])):
+        assert distrff(*fit, *given, "--out", tmp_path / "model.zarr", "--overwrite").code == 0
+        assert seen[-1][:2] == (("a", "b"), "who")
+        pd.testing.assert_frame_equal(seen[-1][2], frame[["who", "day"]])
+    refused = distrff.refused(*fit, "--groups", "nobody", "--out", tmp_path / "no.zarr")
+    assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused

@@ -27,7 +27,6 @@ OF_PYTHON = (
     "io/arrays.py",  # of arrays in memory
     "io/convert/convert.py: distrff.open_dataset(xarray",  # a line of Python for files that no command reads
     "io/open.py: sample_dim",
-    "io/open.py: ids goes with stored rows; a frame",
     "io/open.py: … to distrff.open_dataset(frame",
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",

@@ -2,15 +2,19 @@
 
 import pickle
 
+import dask
+import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from scipy import sparse
 
-from distrff.errors import InputError, InputTypeError
-from distrff.io.arrays import as_dataset, block_of, targets_of, weights_of
+from distrff.errors import DataWarning, InputError, InputTypeError
+from distrff.estimators.base import open_rows
+from distrff.io.arrays import as_dataset, block_of, targets_of, weights_of, with_columns
 
 
 @pytest.fixture
@@ -89,6 +93,51 @@ def test_what_does_not_go_together(Xyw):
         as_dataset(as_dataset(X), y)
     with pytest.raises(InputTypeError, match="dask Bag"):
         as_dataset(db.from_sequence([[1.0]]))
+
+
+SUBJECT = pd.Series(list("uvvwuw"), name="subject")
+WORDS = pd.DataFrame({"a": np.arange(6.0), "word": list("xyxyxy")})
+NUMBERS = np.arange(12.0).reshape(6, 2)
+
+
+def kind_of(values):
+    return f"{type(values).__module__.split('.')[0]} {type(values).__name__}"
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        SUBJECT.tolist(), SUBJECT.to_numpy(), SUBJECT, SUBJECT.astype("category"), pl.Series([*SUBJECT]),
+        dd.from_pandas(SUBJECT, npartitions=2), da.from_array(SUBJECT.to_numpy(object), chunks=4),
+    ],
+    ids=kind_of,
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "X", [NUMBERS, da.from_array(NUMBERS, chunks=3), WORDS, dd.from_pandas(WORDS, npartitions=3)], ids=kind_of
+)
+def test_groups_in_memory_or_lazy_beside_rows_of_either(X, groups):
+    with dask.config.set(scheduler="sync"):
+        data = open_rows(X, groups=groups)
+        blocks = dask.delayed(lambda rows: list(rows.tiles(2)))(data.rows(1, 6)).compute()
+    assert (data.groups, data.ids) == ("groups", ())
+    assert np.concatenate([block.ids["groups"] for block in blocks]).tolist() == SUBJECT.tolist()[1:]
+
+
+def test_groups_that_do_not_go_with_the_rows():
+    X, labels = pd.DataFrame({"a": np.arange(6.0)}, index=list("abcdef")), list("fedcba")
+    with pytest.raises(InputError, match=r"^groups has 5 rows but X has 6"):
+        open_rows(X, groups=SUBJECT[:5].tolist())
+    with pytest.raises(InputError, match="groups has 2 columns; give one"):
+        open_rows(X, groups=np.zeros((6, 2)))
+    with pytest.raises(InputError, match=r"groups cannot be used: .* complex"):
+        open_rows(X, groups=np.zeros(6, complex))
+    with pytest.raises(InputError, match="a Dataset carries its own y, sample_weight and groups; name them"):
+        open_rows(as_dataset(X), groups=SUBJECT)
+    with pytest.warns(DataWarning, match="X and groups have the same index labels in other orders"):
+        open_rows(X, groups=pd.Series(range(6), index=labels))
+    more = with_columns(open_rows(X, groups=SUBJECT.tolist()), {"day": np.arange(6)})
+    (block,) = more.rows(2, 4).tiles(2)
+    assert (block.ids["groups"].tolist(), block.ids["day"].tolist()) == (["v", "w"], [2, 3])
 
 
 FRAME = pd.DataFrame({"a": np.ones(3, "f4"), "b": np.arange(3, dtype="i8"), "c": [True, False, True]})

@@ -337,3 +337,120 @@ def test_lists_that_dask_made_text_are_left_out_by_name():
 def test_a_word_in_brackets_among_others_is_a_word():
     data = open_dataset(pd.DataFrame({"e": ["[1]", "u", "[1]", "v"], "x": np.arange(4.0)}), one_hot=True)
     assert data.column_names == ("e=[1]", "e=u", "e=v", "x")
+
+
+# Columns beside X.
+
+VISITS = pd.DataFrame(
+    {
+        "a": [0.5, np.nan, 2.0, -1.0, 3.0, 0.0, 7.0],
+        "b": np.arange(7),
+        "subject": list("uuvvwwu"),
+        "visit": np.arange(7) + 2**53,
+        "day": pd.date_range("2020", periods=7, unit="us"),
+        "done": [True, False, True, True, False, True, False],
+        "y": [1.0, 2.0, 3.0, np.nan, 5.0, 6.0, 7.0],
+    }
+)
+# What only frames hold: as it is stored, and as it comes beside X.
+OF_FRAMES = {
+    "arm": (pd.Categorical([3, 7, 3, 7, 3, 3, 3]), [3, 7, 3, 7, 3, 3, 3]),
+    "at": (VISITS["day"].dt.tz_localize("Europe/Paris"), VISITS["day"] - pd.Timedelta(hours=1)),
+}
+
+
+def parquet_of(frame, folder):
+    frame.to_parquet(folder / "rows.parquet", row_group_size=3)
+    return folder / "rows.parquet"
+
+
+def arrays_of(frame):
+    return xarray.Dataset({n: ("row", frame[n].to_numpy(object if n == "subject" else None)) for n in frame})
+
+
+def zarr_of(frame, folder):
+    arrays_of(frame).to_zarr(folder / "rows.zarr", consolidated=False)
+    return folder / "rows.zarr"
+
+
+TABLES = {
+    "parquet": parquet_of,
+    "pandas": lambda frame, folder: frame,
+    "polars": lambda frame, folder: pl.from_pandas(frame),
+    "arrow": lambda frame, folder: pa.Table.from_pandas(frame),
+    "dask": lambda frame, folder: dd.from_pandas(frame, npartitions=3),
+}
+ARRAYS = {
+    "xarray": lambda frame, folder: arrays_of(frame),
+    "chunked xarray": lambda frame, folder: arrays_of(frame).chunk(row=2),
+    "zarr": zarr_of,
+}
+
+
+def beside(data, *names):
+    """Columns beside the X of all rows but the first, in tiles of two rows, as a task reads them."""
+    blocks = dask.delayed(lambda rows: list(rows.tiles(2)))(data.rows(1, data.n_rows)).compute()
+    return [np.concatenate([block.ids[name] for block in blocks]) for name in names]
+
+
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+@pytest.mark.parametrize("kind", [*TABLES, *ARRAYS])
+def test_columns_beside_x_are_those_of_its_rows(kind, missing, tmp_path):
+    more = OF_FRAMES if kind in TABLES else {}
+    frame = VISITS.assign(**{name: stored for name, (stored, _) in more.items()})
+    names = ["subject", "visit", "day", "done", *more]
+    data = open_dataset(
+        (TABLES | ARRAYS)[kind](frame, tmp_path), target="y", groups="subject", extra=names[1:],
+        missing=missing, sample_dim="row" if kind in ARRAYS else None,
+    )  # fmt: skip
+    assert (data.column_names, data.groups, data.ids) == (("a", "b"), "subject", ())
+    expected = VISITS.assign(**{name: values for name, (_, values) in more.items()})
+    expected = expected.dropna(subset=["a", "y"] if missing == "drop" else ["y"])[1:]
+    for name, values in zip(names, beside(data, *names), strict=True):
+        np.testing.assert_array_equal(values, expected[name].to_numpy())
+        assert values.dtype == data.id_dtypes[name]
+        assert values.dtype.kind == ("O" if name == "subject" else expected[name].dtype.kind)
+
+
+def test_rows_for_a_model_lose_the_values_beside_x_as_well(tmp_path):
+    steps = open_dataset(VISITS, target="y", columns=["a", "b"], missing="drop").steps
+    for rows in (VISITS, parquet_of(VISITS, tmp_path)):
+        data = open_dataset(rows, groups="subject", ids=[4], steps=steps)
+        assert (data.groups, data.ids) == ("subject", ("day",))
+        assert "".join(*beside(data, "subject")) == "vwwu"
+        all_rows = open_dataset(rows, groups="subject", steps=steps.for_prediction())
+        assert "".join(*beside(all_rows, "subject")) == "uvvwwu"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "pandas"])
+def test_columns_beside_x_are_of_it_only_where_they_are_named(kind, tmp_path):
+    rows = TABLES[kind](VISITS[["b", "visit", "done", "subject"]], tmp_path)
+    assert open_dataset(rows, groups=-1, extra=1, ids="done").column_names == ("b",)
+    data = open_dataset(rows, columns=["b", "visit"], groups=-1, extra=["visit", "subject"], ids="done")
+    assert (data.column_names, data.groups, data.ids) == (("b", "visit"), "subject", ("done",))
+    assert list(data.id_dtypes) == ["done", "subject", "visit"]
+    assert [values.tolist() for values in beside(data, "visit")] == [VISITS["visit"].tolist()[1:]]
+    with pytest.raises(InputError, match="has no column 'who'; its 4 columns are"):
+        open_dataset(rows, groups="who")
+    with pytest.raises(InputError, match="groups must name one column, got"):
+        open_dataset(rows, groups=["subject", "done"])
+
+
+@pytest.mark.parametrize("as_rows", [lambda f: f, lambda f: dd.from_pandas(f, npartitions=3)])
+def test_integers_of_a_frame_beside_x_are_floats_only_where_some_are_missing(as_rows):
+    frame = VISITS[["b"]].assign(n=pd.array([1, None, 3, 4, 5, 6, 7], "Int64"))
+    frame["whole"] = pd.array(VISITS["visit"], "Int64")
+    data = open_dataset(as_rows(frame), extra=["n", "whole"])
+    assert (data.id_dtypes["n"], data.id_dtypes["whole"]) == (np.float64, np.int64)
+    n, whole = beside(data, "n", "whole")
+    np.testing.assert_array_equal(n, [np.nan, 3, 4, 5, 6, 7])
+    assert whole.tolist() == VISITS["visit"].tolist()[1:]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "pandas", "xarray"])
+def test_lists_do_not_come_beside_x(kind, tmp_path):
+    frame = VISITS[["b"]].assign(pair=pd.array([[1.0, 2.0]] * 7, pd.ArrowDtype(pa.list_(pa.float64(), 2))))
+    arrays = xarray.Dataset({"b": ("row", np.arange(7.0)), "pair": (("row", "two"), np.ones((7, 2)))})
+    rows = arrays if kind == "xarray" else TABLES[kind](frame, tmp_path)
+    with pytest.raises(InputError, match=r"'pair' (holds lists|of xarray Dataset cannot come beside X)"):
+        beside(open_dataset(rows, extra="pair", sample_dim="row" if kind == "xarray" else None), "pair")

@@ -180,6 +180,22 @@ def test_ids_of_a_group(tmp_path, rng):
     np.testing.assert_array_equal(ids["day"], days.to_numpy())
 
 
+@pytest.mark.parametrize("with_steps", [False, True])
+def test_groups_of_a_matrix_of_which_rows_are_left_out(tmp_path, rng, with_steps):
+    who = np.arange(N).astype(str).astype(object)
+    packed_group(tmp_path / "g", rng, gaps=(2, 9), who=("row", who), blue=("row", np.arange(N)))
+    beside = {"groups": "who", "extra": "y"}
+    data = open_dataset(tmp_path / "g", missing="drop", columns=["green"], **beside)
+    if with_steps:
+        data = open_dataset(tmp_path / "g", steps=data.steps, **beside)
+    (block,) = data.rows(0, N - 2).tiles(N)
+    assert (data.column_names, data.groups) == (("green",), "who")
+    assert block.ids["who"].tolist() == [str(i) for i in range(N) if i not in (2, 9)]
+    np.testing.assert_array_equal(block.ids["y"], block.y)
+    with pytest.raises(InputError, match=r"a column of X has the name of .* or an array beside X; rename it"):
+        open_dataset(tmp_path / "g", missing="drop", groups="blue")
+
+
 # Groups of one array a column.
 
 

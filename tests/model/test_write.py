@@ -15,8 +15,7 @@ import distrff as drf
 from distrff.engine.run import Run
 from distrff.engine.tasks import LocalExecution
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.arrays import as_dataset
-from distrff.io.dataset import with_ids
+from distrff.io.arrays import as_dataset, with_columns
 from distrff.io.results import ResultPlace
 from distrff.io.storage import Location
 from distrff.model import write
@@ -38,12 +37,7 @@ def model_of(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 
 def written(
     model: Model, X: np.ndarray, url: object, method: str = "predict", ids=None, return_std=False, **how
 ):
-    dataset = as_dataset(X)
-    if ids:
-        dataset = with_ids(
-            dataset,
-            {name: as_dataset(np.zeros((len(values), 1)), values).reader for name, values in ids.items()},
-        )
+    dataset = dataclasses.replace(with_columns(as_dataset(X), ids or {}), ids=tuple(ids or ()))
     place = ResultPlace(Location.of(str(url)), **how)
     results = RowResults(model, method, return_std)
     return write_rows(Run(LocalExecution("threads")), results, dataset, place)
@@ -293,7 +287,7 @@ def test_what_cannot_be_written(fitted, frame, tmp_path):
         (frame, {"ids": ["nobody"]}, "no column 'nobody'"),
         (frame.drop(columns="b"), {}, "no column 'b'"),
         (X, {"ids": ["who"]}, "a dict of columns"),
-        (X, {"ids": {"who": np.arange(59)}}, "'who' cannot be used"),
+        (X, {"ids": {"who": np.arange(59)}}, "who has 59 rows but X has 60"),
         (X[:, :1], {}, "X has 1 features"),
         (X, {"method": "transform"}, "not predictions"),
         (X, {"method": "predict_proba"}, "no probabilities"),

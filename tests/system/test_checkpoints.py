@@ -19,6 +19,7 @@ import distrff as drf
 from distrff.engine import checkpoint as checkpoints
 from distrff.engine.tasks import Partial, WorkRecord
 from distrff.errors import InputError
+from distrff.estimators.base import open_rows
 from distrff.io.parts import CheckpointStore, StoredSums, remove_checkpoint
 from distrff.io.storage import BUFFER_BYTES, Location
 from distrff.utils.serialize import DamagedValue, decoded
@@ -252,6 +253,13 @@ def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path
         small_ridge().fit(X[:-1], y[:-1], checkpoint=tmp_path / "kept")
     with pytest.raises(InputError, match="the rows: changed"):
         small_ridge().fit(X + 1, y, checkpoint=tmp_path / "kept")
+    groups = np.arange(len(y)) % 5
+    data = [open_rows(X, y, groups=g) for g in (groups, groups[::-1])]
+    small_ridge().fit(data[0], checkpoint=tmp_path / "grouped")
+    with pytest.raises(InputError, match="the rows: changed"):
+        small_ridge().fit(data[1], checkpoint=tmp_path / "grouped")
+    with pytest.raises(InputError, match="columns beside X was groups, now"):
+        small_ridge().fit(X, y, checkpoint=tmp_path / "grouped")
     with pytest.raises(InputError, match=r"features\.n_components was 32, now 16"):
         drf.KernelRidge(fourier(16, random_state=None), 1.0, random_state=0, scale="none").fit(
             X, y, checkpoint=tmp_path / "kept"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,12 @@ from distrff.io.tables import (
     ColumnSelection,
     RawSource,
     choose_columns,
-    named_columns,
+    named_beside,
     report_of_unseen,
     with_row_numbers,
 )
-from distrff.preprocessing.profile import TableOptions, TableProfile, as_declared
+from distrff.io.zarr_rows import BESIDE
+from distrff.preprocessing.profile import TYPES, TableOptions, TableProfile, as_declared
 from distrff.preprocessing.table import NumberStep, RawColumn, TableSteps, TargetStep
 from distrff.preprocessing.words import Unseen
 from distrff.utils.random import resolve_seed
@@ -256,6 +258,8 @@ def convert(
     types: Mapping[Any, str] | None = None,
     keep_index: bool = False,
     steps: TableSteps | None = None,
+    groups: int | str | None = None,
+    extra: Sequence[int | str] | str = (),
     shuffle: int | None = None,
     test_fraction: float | None = None,
     dtype: str = "auto",
@@ -311,6 +315,9 @@ def convert(
         The `steps` of a model or of an earlier dataset: encode the columns of a table as there, for rows that
         the model is to score, by its means, first times and categories. The options above must not be given;
         without the target's column the rows are those to predict, as in `open_dataset`.
+    groups, extra : str or int, and list of these, optional
+        The column that says which group a row belongs to, and further ones for folds; see `open_dataset`,
+        which finds them beside X by their names. A row without a value there is refused.
     shuffle : int, optional
         Seed of a uniformly random order of all rows.
     test_fraction : float, optional
@@ -384,7 +391,7 @@ def convert(
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
-        types=types, keep_index=keep_index,
+        types=types, keep_index=keep_index, groups=groups, extra=extra,
     )  # fmt: skip
     beside = options.first_given() or (None if positive is None else "positive")
     if steps is not None and beside is not None:
@@ -445,6 +452,8 @@ def convert_like(
     *,
     dialect: Dialect | None = None,
     ids: Sequence[str] = (),
+    groups: int | str | None = None,
+    extra: Sequence[int | str] = (),
     x_name: str = "X",
     y_name: str | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -452,7 +461,7 @@ def convert_like(
     """Convert files with the steps of a model, or of an earlier conversion; see `convert`.
 
     A column that is missing or of another kind than before is refused. `ids` are columns of delimited text
-    that are stored beside X, as the arrays `id_array(0)` and so on.
+    that are stored beside X as they stand.
     """
     arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
     source = open_source(src, dialect=dialect, known=steps.raw_names, words=steps.text_names, **arrays)
@@ -461,13 +470,8 @@ def convert_like(
             f"{source.name} has no columns that identify its rows; ids go with delimited text, Parquet "
             f"and Zarr"
         )
-    names = tuple(named_columns(source, list(ids))) if ids else ()
-    return Conversion(source, TableOptions(), steps, ids=names).written_to(Location.of(dst, storage_options))
-
-
-def id_array(i: int) -> str:
-    """The name of the array of an id column in a converted group."""
-    return f"ids/{i}"
+    options = TableOptions(ids=ids, groups=groups, extra=extra)
+    return Conversion(source, options, steps).written_to(Location.of(dst, storage_options))
 
 
 # From a raw source to a Zarr group: rows are encoded, split, shuffled, written.
@@ -491,7 +495,6 @@ class Conversion:
     chunk_rows: int | None = None
     order: RowOrder = field(default_factory=RowOrder)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    ids: tuple[str, ...] = ()
 
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
@@ -547,6 +550,7 @@ class Conversion:
             # Not for libsvm, whose millions of columns have numbers alone.
             if isinstance(encoder, TableEncoder):
                 written.update_attributes({"column_names": list(encoder.steps.names_out)})
+                encoder.describe_beside(written)
             mark_complete(written)
         return report
 
@@ -562,8 +566,9 @@ class Conversion:
         # and dense for a table, whatever the output is.
         if done["is_sparse"] is not None:
             sink = self._sink(group, done["is_sparse"])
+        beside = encoder.beside if isinstance(encoder, TableEncoder) else ()
         # Each once, as an id may be a column of X as well.
-        names = dict.fromkeys([*encoder.steps.raw_names, *self.ids])
+        names = dict.fromkeys([*encoder.steps.raw_names, *beside])
         # Of a finished first pass all rows lie in runs.
         pieces: Iterator[Any] = iter(()) if done["is_last"] else source.pieces(list(names), done["mark"])
         with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(checkpoint.write_run):
@@ -620,11 +625,20 @@ class Conversion:
             checkpoint.keep("steps", (source.state(), steps, None))
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
+            if self.options.beside:
+                raise InputError(f"{source.name} is a libsvm file, which has no columns beside X; name none")
             return SparseEncoder(source, steps), report
+        names = named_beside(source, self.options)
+        ids = [names[key] for key in self.options.ids]
+        if names:
+            report = report | {"beside": list(names.values())}
         # Last, so that an id that X has as well is read as text, too: 007 stays 007.
         if isinstance(source, CsvSource):
-            source.identify(self.ids)
-        return TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None), report
+            source.keep_whole(list(names.values()))
+            source.identify(ids)
+        kinds = {**source.kinds, **(self.options.types or {}), **dict.fromkeys(ids, _ID)}
+        beside = {name: kinds[name] for name in names.values()}
+        return TableEncoder(source, steps, self.dtype, beside, is_of_fit=self.steps is None), report
 
     def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
         """The steps that the options call for, and the report of a table."""
@@ -781,7 +795,10 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
     return TableSteps((NumberStep(name, str(dtype), last + 1 - first),), target)
 
 
-# Pieces of a raw source as rows of X, y and weights, by known steps.
+# Pieces of a raw source as rows of X, y and weights, and of the columns beside them, by known steps.
+
+_ID = "id"  # the kind of a column of text that is stored as it stands
+_TICKS = {1: "M8[s]", 10**3: "M8[ms]", 10**6: "M8[us]", 10**9: "M8[ns]"}
 
 FIRST_INDEX = {"x": 1, "x0": 0}
 """Name of the list of all columns of libsvm files, by the index of its first column."""
@@ -795,12 +812,12 @@ class TableEncoder:
         source: RawSource,
         steps: TableSteps,
         dtype: np.dtype | None,
-        ids: tuple[str, ...] = (),
+        beside: Mapping[str, str | None] = MappingProxyType({}),
         *,
         is_of_fit: bool,
     ) -> None:
         steps.check_names(source.kinds, source.name)
-        self._source, self.steps, self._dtype, self._ids = source, steps, dtype, ids
+        self._source, self.steps, self._dtype, self.beside = source, steps, dtype, beside
         self._is_of_fit = is_of_fit
         self._encoding = steps if is_of_fit else steps.for_other_rows()
 
@@ -821,13 +838,44 @@ class TableEncoder:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
-        if self._ids:  # of the rows that are kept, as X
-            assert isinstance(self._source, CsvSource)
+        if self.beside:  # of the rows that are kept, as X
             kept = self.steps.kept(raw)
-            for i, name in enumerate(self._ids):
-                values = self._source.ids(piece, name)
-                rows[id_array(i)] = values if kept is None else values[kept]
+            for i, (name, kind) in enumerate(self.beside.items()):
+                values = self._values_beside(piece, name, kind, kept)
+                rows[f"{BESIDE}/{i}"] = values if kept is None else values[kept]
         return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
+
+    def _values_beside(self, piece: Any, name: str, kind: str | None, kept: np.ndarray | None) -> np.ndarray:
+        """The values of a column beside X: numbers and text as they are, times in microseconds."""
+        if kind == _ID:
+            assert isinstance(self._source, CsvSource)
+            return self._source.ids(piece, name)
+        column = self._source.raw(piece, (name,))[name]
+        if kind is not None and kind in TYPES.values():
+            column = column.of_kind(kind, name)
+        missing = column.missing_rows()
+        if missing is not None and kept is not None:
+            missing = missing & kept
+        if missing is not None and missing.any():
+            place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
+            raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
+        if column.values.ndim > 1:
+            raise InputError(f"column {name!r} holds lists; beside X comes one value per row")
+        if column.kind == "text":
+            return np.array([*column.words, ""], dtype=object)[column.values]
+        if column.kind == "time":
+            return column.values.view(_TICKS[column.ticks]).astype("M8[us]").astype(np.int64)
+        return column.values
+
+    def describe_beside(self, group: zarr.Group) -> None:
+        """Write what the arrays beside X hold: their names, and of times the unit."""
+        for i, kind in enumerate(self.beside.values()):
+            if kind == "time":
+                group[f"{BESIDE}/{i}"].update_attributes(
+                    {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+                )
+        if self.beside:
+            group.update_attributes({BESIDE: list(self.beside)})
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""

@@ -338,9 +338,10 @@ class CsvSource(TextSource):
                 raise self._mixtures[name]
             if name in self.odd and name in choice.used:
                 raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
-        self._keep_whole(choice.target)  # read as integers from here on, so that they can be classes
+        self.keep_whole(choice.target)  # read as integers from here on, so that they can be classes
 
-    def _keep_whole(self, names: Sequence[str]) -> None:
+    def keep_whole(self, names: Sequence[str]) -> None:
+        """Read columns as integers if all their numbers are whole."""
         self.types |= {
             n: pa.uint64() if n in self._beyond_int64 else pa.int64()
             for n in names
@@ -372,7 +373,7 @@ class CsvSource(TextSource):
             elif kind == "number" and not pa.types.is_boolean(known) and raw_kind(known) != "clock":
                 self.types[name] = pa.float64()
         if steps.target is not None and np.dtype(steps.target.dtype).kind in "iu":
-            self._keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
+            self.keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
 
     # Rows.
 

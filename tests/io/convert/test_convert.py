@@ -442,3 +442,65 @@ def test_times_of_day_of_a_file_for_a_model(tables, tmp_path):
     with pytest.warns(DataWarning, match="left out: t"):
         assert open_dataset(frame).column_names == ("a",)
     np.testing.assert_array_equal(open_dataset(frame, datetime="seconds").X.compute()[:, 1], [3600, 7200])
+
+
+# Columns beside X.
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 3}, {"test_fraction": 0.4}])
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_groups_and_extra_columns_are_stored_beside_x(tmp_path, dst, small_blocks, form, options, rng):
+    frame = numbers(rng, d=2).assign(
+        who=[f"u{i % 7}" for i in range(60)],
+        visit=np.arange(60) + 2**53,
+        lat=rng.normal(size=60),
+        day=pd.date_range("1969-12-30", periods=60, unit="us"),
+        done=np.arange(60) % 3 == 0,
+    )
+    frame.loc[[3, 20, 59], "b"] = np.nan
+    frame.loc[3, "who"] = None  # of a row that is left out
+    save(frame, tmp_path / f"rows.{form}")
+    extra = ["visit", "lat", "day", "done", "a"]
+    given = {"groups": 2, "extra": extra, "columns": ["a", "b"], "missing": "drop"}
+    report = convert(tmp_path / f"rows.{form}", dst, **given, **options)
+    assert report["beside"] == ["who", *extra]
+    frame = frame.dropna(subset=["b"]).set_index("visit", drop=False)
+    parts = [dst, f"{dst}/test"] if "test_fraction" in options else [dst]
+    n_rows = 0
+    for part in parts:
+        data = open_dataset(part, groups="who", extra=extra)
+        assert (data.column_names, data.groups) == (("a", "b"), "who")
+        (block,) = data.rows(0, data.n_rows).tiles(data.n_rows)
+        expected = frame.loc[block.ids["visit"]]
+        for name, values in block.ids.items():
+            np.testing.assert_array_equal(values, expected[name].to_numpy())
+            assert values.dtype.kind == ("O" if name == "who" else expected[name].dtype.kind)
+        np.testing.assert_allclose(block.X, expected[["a", "b"]])
+        n_rows += data.n_rows
+    assert n_rows == 57
+    again = convert(tmp_path / f"rows.{form}", f"{dst}.2", groups="who", steps=data.steps)
+    assert (again["beside"], open_dataset(f"{dst}.2", groups="who").n_rows) == (["who"], 57)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("a,who\n1,u\n2,\n", {"groups": "who"}, "line 3, column 'who': no value; fill it, or leave the row"),
+        ("a,who\n1,u\n2,v\n", {"extra": "when"}, "has no column 'when'; its 2 columns are: a, who"),
+        ("1 1:2 2:3\n2 1:4\n", {"groups": "who"}, "is a libsvm file, which has no columns beside X"),
+        ("a,who\n1,u\n2,v\n", {"groups": ["a", "who"]}, "groups must name one column"),
+    ],
+)
+def test_columns_that_cannot_come_beside_x(tmp_path, dst, content, options, message):
+    (tmp_path / "rows").write_text(content)
+    with pytest.raises(InputError, match=message):
+        convert(tmp_path / "rows", dst, **options)
+    assert not Path(dst).exists()
+
+
+def test_whole_numbers_beside_x_may_become_fractions_on_the_way(tmp_path, dst, small_blocks):
+    lines = [f"{i},{i}" for i in range(50)] + ["50,.5"]
+    (tmp_path / "rows.csv").write_text("a,day\n" + "\n".join(lines))
+    convert(tmp_path / "rows.csv", dst, extra="day")
+    (block,) = open_dataset(dst, extra="day").rows(0, 51).tiles(51)
+    assert block.ids["day"].tolist() == [*range(50), 0.5]
