@@ -85,6 +85,7 @@ def quality_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield _quality_line(quality)
     if quality["rows"] == _ROWS_OF_FIT:
         yield _optimism(report)
+    yield from _likeness(quality)
 
 
 def _expected_of_new_rows(report: Mapping[str, Any]) -> str | None:
@@ -96,6 +97,17 @@ def _expected_of_new_rows(report: Mapping[str, Any]) -> str | None:
     share, of_variance = chosen["error"], chosen["criterion"] == OF_VARIANCE
     right = f"R² about {_r2_text(1 - share)}" if of_variance else f"accuracy about {share_text(1 - share)}"
     return f"{right} ± {chosen['spread']:.1g} (held out of a sample, by the small model that chose the map)"
+
+
+def _likeness(quality: Mapping[str, Any]) -> Iterator[str]:
+    """What rows held out at random do not tell, where rows near each other are alike."""
+    found = quality.get("exchangeability")
+    if found is not None and found["alarm"]:
+        yield (
+            f"Rows near each other are alike: the error on held-out stretches is {found['ratio']:.2g} times "
+            f"that on rows held out at random. If new rows come from other people, places or times, give "
+            f"groups or folds (--groups, --folds)."
+        )
 
 
 def _optimism(report: Mapping[str, Any]) -> str:
@@ -337,6 +349,7 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
     """Sentences with something to try, where a simpler model does as well or a larger one may do better."""
     if quality["rows"] == _ROWS_OF_FIT:
         yield _optimism(report)
+    yield from _likeness(quality)
     if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
     # A curved model that is no better than a line has too few features, or widths far from right.

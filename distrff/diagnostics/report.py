@@ -22,7 +22,11 @@ class FitReport(StrictMapping):
         class and the mean recall, `balanced_accuracy`, of the classes among these rows; `only_class` is the
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
         which rows: "out of fold", "the rows of the fit", … On the latter it is optimistic, whatever its
-        standard error: the error of the chosen one of `candidates` is that of rows held out
+        standard error: the error of the chosen one of `candidates` is that of rows held out.
+        `exchangeability` is a look at 16 runs of neighbouring rows, by kernel ridge of the fit's map: its
+        root mean square error in coded units on rows held out at random, `error_random`, and on stretches of
+        the rows, `error_stretches`; their `ratio`; and `alarm`, whether it is larger than chance and 1.05
+        allow. null where folds are no random rows, or the targets are in order
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
@@ -393,10 +397,14 @@ def judge_fit(estimator: Any) -> None:
 
     evaluation = evaluate(estimator)
     report = estimator.report_.to_dict()
-    # The linear model comes from the column statistics of the fit, which an evaluation does not have.
-    of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
+    # These come from the first pass of the fit, and an evaluation does not have them.
+    of_fit = {
+        name: value
+        for name, value in report["quality"].items()
+        if name.startswith("linear_") or name == "exchangeability"
+    }
     # Details are kept once, in the evaluation.
-    quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
+    quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_fit
     report |= {"quality": quality, "evaluation": evaluation.to_dict()}
     if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels
         report |= _what_matters(estimator)

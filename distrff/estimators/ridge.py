@@ -118,7 +118,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if before is None:
             problem = replace(growing_problem(self), classes=given)
         else:
-            X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
+            X, y, sample_weight, groups = self._later_rows(before.sums, X, y, sample_weight, groups)
             _check_classes(before.sums, given)
         dataset = self._rows_to_fit(X, y, sample_weight, groups)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
@@ -141,15 +141,17 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         self._solve_sums()
         return self
 
-    def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def _later_rows(
+        self, sums: Statistics, X: Any, y: Any, sample_weight: Any, groups: Any
+    ) -> tuple[Any, Any, Any, Any]:
         """Rows of a later call: raw tables go through the steps of the first one."""
-        X, y, sample_weight = through_steps(sums.steps, X, y, sample_weight)
+        X, y, sample_weight, groups = through_steps(sums.steps, X, y, sample_weight, groups)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        return X, y, sample_weight
+        return X, y, sample_weight, groups
 
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
@@ -488,7 +490,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Returns
         -------
         lower, upper : ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
-            As predictions. Infinite, with a DataWarning, where there are too few rows for the coverage.
+            As predictions. Infinite, with a DataWarning, where there are too few rows, or groups, for the
+            coverage.
 
         Raises
         ------
@@ -499,9 +502,12 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         -----
         After `calibrate`, a new row that is exchangeable with the calibration rows lies within with
         probability at least `coverage`, on average over calibration sets; not for each x (split conformal
-        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Without it the errors are those of the
-        fit's own rows out of fold, from one more pass at first use, which carries no guarantee: the models of
-        the folds saw fewer rows, and all rows chose map and alpha. All intervals of a target have the
+        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Calibrated with groups, this holds for
+        a row of a new group that is exchangeable with these, and each group counts as one (Lee, Barber and
+        Willett 2023). Without calibration the errors are those of the fit's own rows out of fold, from one
+        more pass at first use. This carries no guarantee, whatever the folds are: their models saw fewer
+        rows, all rows chose map and alpha, and times to come are not exchangeable with those before. All
+        intervals of a target have the
         same width, also where the model is less sure; see `return_std` of `predict` for that.
         """
         self._with_intervals("predict_interval")

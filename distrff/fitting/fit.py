@@ -384,6 +384,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
         folds=problem.held_out,
+        n_rows=dataset.n_rows if dataset.n_targets else 0,
     )
     try:
         statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)

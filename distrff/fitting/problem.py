@@ -42,6 +42,7 @@ MAX_SWEEPS = 200
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
 _N_FOLDS = 5  # of cv="auto"
+_MIN_ROWS_OF_MAP = 1000  # of fewer the rim of a cloud looks like gaps
 # C² times sums over rows must stay below the largest float64, 1e308, and its inverse above the smallest.
 _MAX_C = 1e50
 _RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
@@ -281,6 +282,7 @@ class Problem:
         """The folds that these rows have; of a mere number, whole groups where there are some."""
         if isinstance(folds, AutoFolds):
             is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
+            is_map &= dataset.n_rows >= _MIN_ROWS_OF_MAP
             if dataset.groups is not None or is_map:
                 from distrff.preprocessing import splits  # few fits need them
 

@@ -11,15 +11,20 @@ import numpy as np
 from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.features.base import FeatureMap
+from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
+from distrff.utils.arrays import chosen_rows, dense_rows
+from distrff.utils.linalg import factor, in_float64, inverse_of_factor
+from distrff.utils.process import one_blas_thread
+from distrff.utils.random import stream
 
 _MAX_NAMES = 10
 
@@ -392,7 +397,10 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
         values = _of_labels(fit, result, model)
     else:
         values = quality_of_numbers(fit.statistics, result)
-    if values is not None and values["rows"] == "out of fold":
+    if values is None:
+        return None
+    values["exchangeability"] = exchangeability_of_fit(fit, result)
+    if values["rows"] == "out of fold":
         values["held_out"] = fit.problem.folds.words
     return values
 
@@ -499,3 +507,119 @@ def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, 
         "accuracy": accuracy,
         "accuracy_error": float(np.sqrt(np.square(s) @ np.square(right - accuracy)) / s.sum()),
     }
+
+
+# Are rows near each other alike? A cheap look at runs of rows, by kernel ridge of the fit's own map.
+
+_STRETCHES = 16
+_DEALS = 59  # exchangeable rows are taken for others in one table of sixty at most
+_CLEARLY = 1.05  # of root mean squares
+_NEGLIGIBLE = 1e-4  # of the targets' variance
+_LEAST_ROWS = 100
+_ROWS_OF_PENALTY = 512
+_PENALTIES = (1e-6, 1e-4, 1e-2, 1.0)  # of the mean of the kernel's diagonal
+_MOST_DENSE_FEATURES = 4096
+
+
+def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any] | None:
+    """`exchangeability` of neighbouring rows; None where folds or rows tell nothing of it."""
+    # Whoever chose other folds knows how new rows will come.
+    if not fit.statistics.runs or not isinstance(fit.problem.folds, NoFolds | HashFolds):
+        return None
+    rows = fit.statistics.neighbours()
+    assert rows.y is not None
+    Y, s = fit.targets.encode(rows.y), fit.targets.row_weights(rows.y, rows.sample_weight)
+    kept = np.arange(len(Y)) if s is None else np.flatnonzero(s > 0)
+    if len(kept) < _LEAST_ROWS:
+        return None
+    s = np.ones(len(Y)) if s is None else s
+    with one_blas_thread():  # the same bits whatever the client's threads
+        K = _kernel_matrix(fit, result.features or fit.features, chosen_rows(rows.X, kept))
+        return None if K is None else exchangeability(K, Y[kept], s[kept], fit.problem.seed)
+
+
+def _kernel_matrix(fit: PreparedFit, features: Any, X: Any) -> np.ndarray | None:
+    X = fit.scaling.apply(X, np.dtype(np.float64))
+    specification, kernel = features.specification_, getattr(features, "kernel_", None)
+    if Trait.SPARSE in specification.traits or specification.n_features <= _MOST_DENSE_FEATURES:
+        Z = in_float64(specification.build().apply(X))
+        K = dense_rows(Z @ Z.T)
+    elif kernel is not None:
+        K = kernel(X)
+    else:
+        return None
+    return K if np.isfinite(K).all() and K.trace() > 0 else None
+
+
+def exchangeability(K: np.ndarray, Y: np.ndarray, s: np.ndarray, seed: int) -> dict[str, Any] | None:
+    """Whether rows in order are predicted worse from farther ones than from all others.
+
+    Kernel ridge of a kernel matrix is judged on each of 16 stretches of the rows by a model of the other
+    stretches, and again where the rows are dealt to stretches at random. Were rows exchangeable, the order of
+    the file would be one such deal: it is not if its error is larger than that of each of 59 others. Errors
+    are root mean squares in units of `Y`. None where the targets of these rows are all one, or in order, as
+    in a file sorted by classes: a stretch then lacks what others have, which says nothing of new rows.
+    """
+    n, root = len(Y), np.sqrt(s / s.mean())[:, None]
+    if _are_in_order(Y):
+        return None
+    K, Y = root * K * root.T, root * (Y - s @ Y / s.sum())
+    inverse = _regularised_inverse(K, _penalty_of(K, Y))
+    dual = inverse @ Y
+    stretches, rng = np.arange(n) * _STRETCHES // n, stream(seed, "exchangeability")
+    error = _left_out_error(inverse, dual, stretches)
+    deals: list[float] = []
+    while len(deals) < _DEALS:
+        deals.append(_left_out_error(inverse, dual, rng.permutation(stretches)))
+        # Two of them tell most tables.
+        if len(deals) == 2 and error <= _CLEARLY**2 * np.mean(deals):
+            break
+    at_random = np.mean(deals)
+    if at_random <= 0:
+        return None
+    is_larger = error > max(_CLEARLY**2 * at_random, *deals, _NEGLIGIBLE * np.square(Y).sum())
+    return {
+        "error_random": float(np.sqrt(at_random / n)),
+        "error_stretches": float(np.sqrt(error / n)),
+        "ratio": float(np.sqrt(error / at_random)),
+        "alarm": bool(is_larger and len(deals) == _DEALS),
+    }
+
+
+def _are_in_order(Y: np.ndarray) -> bool:
+    """Whether numbers rise or fall from row to row, or the rows of each class are together."""
+    steps = np.diff(Y, axis=0)
+    if Y.shape[1] == 1:
+        return bool((steps >= 0).all() or (steps <= 0).all())
+    # The column of a class is 1 from one row to another.
+    return bool((np.count_nonzero(steps, axis=0) <= 2).all())
+
+
+def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
+    """The penalty of the least leave-one-out error."""
+    some = slice(None, None, -(-len(K) // _ROWS_OF_PENALTY))
+    K, Y = K[some, some], Y[some]
+
+    def error_of(penalty: float) -> float:
+        inverse = _regularised_inverse(K, penalty)
+        return float(np.square(inverse @ Y / np.diag(inverse)[:, None]).sum())
+
+    return min((share * K.trace() / len(K) for share in _PENALTIES), key=error_of)
+
+
+def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
+    """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
+    A = inverse_of_factor(factor(K + np.diag(np.full(len(K), penalty))))
+    return np.tril(A) + np.tril(A, -1).T
+
+
+def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:
+    """Σ of squared errors of rows by models of all rows but those of their part.
+
+    The residuals of a part b are (A_bb)⁻¹(A·Y)_b (Rasmussen and Williams 2006, 5.4.2, for single rows).
+    """
+    error = 0.0
+    for part in range(parts.max() + 1):
+        own = np.flatnonzero(parts == part)
+        error += np.square(np.linalg.solve(inverse[np.ix_(own, own)], dual[own])).sum()
+    return error

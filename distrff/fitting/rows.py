@@ -50,12 +50,21 @@ class ColumnStatistics:
     targets: Moments | None  # of numeric targets, or of several labels
     labels: LabelCounts | None  # of class labels
     samples: tuple[Sample, ...]  # one for each segment
+    runs: tuple[Sample, ...] = ()  # neighbouring rows, likewise
     together: CoMoments | None = None  # of X and numeric targets side by side, where there are few columns
     survey: Any = None  # by which the folds are decided, where they follow from columns
 
     def sample(self) -> Sample:
         """The whole sample."""
         return _joined(self.samples)
+
+    def neighbours(self) -> Sample:
+        """The rows of all runs."""
+        return _joined(self.runs)
+
+    def without_rows(self) -> ColumnStatistics:
+        """The statistics alone."""
+        return replace(self, samples=(), runs=())
 
     def merge(self, other: ColumnStatistics) -> ColumnStatistics:
         """The statistics of both sets of rows."""
@@ -68,6 +77,7 @@ class ColumnStatistics:
             targets=self.targets and other.targets and self.targets.merge(other.targets),
             labels=self.labels and other.labels and self.labels.merge(other.labels),
             samples=self.samples + other.samples,
+            runs=self.runs + other.runs,
             together=self.together and other.together and self.together.merge(other.together),
             survey=merged(self.survey, other.survey),
         )
@@ -92,6 +102,15 @@ def _joined(parts: Sequence[Sample]) -> Sample:
 
 
 _NUMBERS = ("numeric", "multilabel")
+_RUNS, _RUN_ROWS = 16, 64
+
+
+def rows_in_runs(n_rows: int) -> np.ndarray:
+    """Numbers of the rows of 16 runs of 64, evenly spread from the first row to the last; of few rows all."""
+    if n_rows <= _RUNS * _RUN_ROWS:
+        return np.arange(n_rows)
+    starts = np.arange(_RUNS) * (n_rows - _RUN_ROWS) // (_RUNS - 1)
+    return (starts[:, None] + np.arange(_RUN_ROWS)).ravel()
 
 
 @dataclass(frozen=True)
@@ -106,10 +125,12 @@ class ColumnStatisticsReduction(Reduction):
     seed: int
     with_products: bool = False
     folds: Folds = NO_FOLDS
+    n_rows: int = 0  # of all segments, along which runs of neighbours are taken; 0 for none
 
     def size_bytes(self, n_rows: int) -> int:
         products = (self.n_columns + self.n_targets) ** 2 if self.with_products else 0
-        return 8 * (self.n_columns * (7 + min(n_rows, self.rows_per_segment)) + products)
+        n_runs = min(n_rows, self.n_rows, _RUNS * _RUN_ROWS)
+        return 8 * (self.n_columns * (7 + min(n_rows, self.rows_per_segment) + n_runs) + products)
 
     def zero(self) -> ColumnStatistics:
         return ColumnStatistics(
@@ -123,13 +144,16 @@ class ColumnStatisticsReduction(Reduction):
         )
 
     def update(self, total: ColumnStatistics, rows: Rows, arrays: Arrays) -> ColumnStatistics:
-        chosen = self._chosen_rows(rows.start, rows.stop)
+        chosen, in_runs = self._chosen_rows(rows.start, rows.stop), rows_in_runs(self.n_rows)
         drawn: list[Sample] = []
+        neighbours: list[Sample] = []
         for block in rows.tiles(self.tile_rows):
             check_block(block, self.target_kind)
             total = self.merge(total, self._of_block(block))
             drawn.append(_pick(block, chosen))
-        return replace(total, samples=(*total.samples, _joined(drawn)))
+            neighbours.append(_pick(block, in_runs))
+        samples, runs = (*total.samples, _joined(drawn)), (*total.runs, _joined(neighbours))
+        return replace(total, samples=samples, runs=runs)
 
     def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
         return first.merge(second)

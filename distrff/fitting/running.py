@@ -158,7 +158,7 @@ class RunningSums:
         return cls(
             sums=sums,
             # The sample was for the map, which is fitted; a value that holds rows would be pickled with them.
-            columns=replace(prepared.statistics, samples=()),
+            columns=prepared.statistics.without_rows(),
             features=prepared.features,
             problem=problem,
             sources=(dataset.source,),
@@ -180,7 +180,7 @@ class RunningSums:
         return replace(
             self,
             sums=sums,
-            columns=self.columns.merge(replace(fit.statistics, samples=())),
+            columns=self.columns.merge(fit.statistics.without_rows()),
             sources=tuple(dict.fromkeys((*self.sources, dataset.source))),
             n_calls=self.n_calls + 1,
             notes=tuple(dict.fromkeys((*self.notes, *notes))),

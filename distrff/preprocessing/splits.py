@@ -443,6 +443,7 @@ def _runs(runs: np.ndarray | None, n_folds: int, n_sums: int) -> np.ndarray:
 _MAX_CELLS, _MAX_COUNTED_CELLS = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
 _FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
+_FULL_BESIDE = 1 / 3  # of the mean rows of a cell
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _MAX_SHIFTS = 100
 _PLACES = "the places to be predicted"
@@ -503,6 +504,19 @@ class Occupancy:
     def extents(self) -> np.ndarray:
         """From the first to the last occupied cell of each column."""
         return (np.ptp(self.cells, axis=0) + 1) * self.pitches
+
+
+def _gaps(occupied: np.ndarray) -> np.ndarray:
+    """Whether each cell is in a gap: empty ones beside which rows are not sparse, as at the rim of a cloud."""
+    from scipy import ndimage  # for few fits
+
+    regions, n_regions = ndimage.label(occupied == 0, np.ones([3] * occupied.ndim))
+    beside = np.where(occupied > 0, ndimage.grey_dilation(regions, 3), 0)
+    n_beside, n_rows = (np.bincount(beside.ravel(), A, n_regions + 1)[1:] for A in (None, occupied.ravel()))
+    counts = n_rows / np.maximum(1, n_beside)
+    # The border of a gap cuts cells in half; of a normal cloud cells beside the empty ones have a fifth.
+    is_gap = np.append(False, counts >= _FULL_BESIDE * occupied[occupied > 0].mean())
+    return is_gap[regions]
 
 
 @dataclass(frozen=True, eq=False)
@@ -717,7 +731,7 @@ class BlockFolds(Folds):
 
     def _wanted(self, survey: Occupancy, first: np.ndarray, occupied: np.ndarray) -> np.ndarray:
         if isinstance(self.like, str):
-            return occupied == 0
+            return _gaps(occupied)
         cells = np.floor(self._wanted_points() / survey.pitches).astype(np.int64) - first
         cells = np.unique(cells[((cells >= 0) & (cells < occupied.shape)).all(axis=1)], axis=0)
         if not len(cells):
