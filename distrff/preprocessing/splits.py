@@ -507,7 +507,7 @@ class Occupancy:
 
 
 def _gaps(occupied: np.ndarray) -> np.ndarray:
-    """Whether each cell is in a gap: empty ones beside which rows are not sparse, as at the rim of a cloud."""
+    """Whether each cell is in a gap: empty, and not beside sparse rows as at the rim of a cloud."""
     from scipy import ndimage  # for few fits
 
     regions, n_regions = ndimage.label(occupied == 0, np.ones([3] * occupied.ndim))
