@@ -248,7 +248,8 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
     """Give MODEL intervals, or prediction sets of classes, from the errors on DATA, and store them with it.
 
     DATA are rows that the fit did not see; then a share of at least the coverage of new rows of the same kind
-    lies within (split conformal prediction). Weights count as repeated rows. predict --coverage writes
+    lies within (split conformal prediction). With --groups this holds for rows of new groups, such as
+    people, and each group counts as one. Weights count as repeated rows. predict --coverage writes
     the intervals. For some coverages it prints the half width of the intervals, target by target, or the
     largest score, 1 − p or minus the margin, of a class in a set.
     """
@@ -267,6 +268,7 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
         "n_samples": found.intervals.n_rows,
         "n_outside": found.intervals.n_outside,
         "n_unseen": found.intervals.n_unseen,
+        "n_groups": found.intervals.n_groups,
         "radius": radii,
     }
     of = "score of a class in the set at most" if found.is_classifier else "± around predictions"

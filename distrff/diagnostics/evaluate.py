@@ -11,14 +11,16 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.diagnostics.errors import DETAILED_TARGETS, ClassErrors, Errors, LabelErrors, NumberErrors
 from distrff.diagnostics.quality import Evaluation
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
-from distrff.engine.run import Run, begin_run
+from distrff.engine.run import Run, begin_run, check_reading
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
-from distrff.features.fitted import FittedMap
+from distrff.features.fitted import FittedMap, Trait
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
 from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
-from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
+from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets
+from distrff.preprocessing.folds import group_hashes
+from distrff.preprocessing.table import FIELDS
 from distrff.utils.arrays import chosen_rows
 
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
@@ -103,11 +105,13 @@ def errors_of(
     run: Run | None = None,
     *,
     n_sketched: int = DETAILED_TARGETS,
+    groups: LabelCounts | None = None,
 ) -> Errors:
     """The errors of a frozen model, in one light pass over the rows.
 
     With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
-    see it. Of so many targets the residuals are sketched.
+    see it. Of so many targets the residuals are sketched. With `groups`, as `GroupWeights` counts them, each
+    group has the weight 1.
     """
     run = begin_run() if run is None else run
     light, sent = model.for_tasks()
@@ -116,6 +120,9 @@ def errors_of(
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
     reduction = ErrorSum(light, cuts.tile_rows, folds, min(model.n_outputs, n_sketched))
+    if groups is not None:
+        reduction = replace(reduction, group=dataset.groups, n_groups=len(groups.labels))
+        sent = {**sent, "groups": groups.labels, "group_weights": groups.weights}
     errors: Errors = run.total("score", dataset, reduction, cuts, sent)
     if not errors.weight > 0:
         if errors.n_outside:
@@ -146,6 +153,8 @@ class ErrorSum(Reduction):
     tile_rows: int
     folds: FoldModels | None = None
     n_sketched: int = 1  # targets whose residuals are sketched
+    group: str | None = None  # id column of the groups, of which each has the weight 1
+    n_groups: int = 0
 
     def shared(self) -> FittedMap:
         return self.model.specification
@@ -153,7 +162,7 @@ class ErrorSum(Reduction):
     def size_bytes(self, n_rows: int) -> int:
         # The misfits of all rows, and the decision values of either of two classes.
         n_sketches = 3 if self.model.is_classifier else self.n_sketched
-        return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows)
+        return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows) + 16 * self.n_groups  # and their table
 
     def update(self, total: Errors | None, rows: Rows, arrays: Arrays) -> Errors:
         model = self.model.restored(arrays)
@@ -162,16 +171,17 @@ class ErrorSum(Reduction):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")
             check_block(block, model.targets.kind)
-            total = self.merge(total, self._of_block(model, folds, block, block.y))
+            s = _weights(block) if self.group is None else _shares(block, self.group, arrays)
+            total = self.merge(total, self._of_block(model, folds, block, block.y, s))
         assert total is not None
         return total
 
-    def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
-        X, targets, s = block.X, model.targets, block.sample_weight
+    def _of_block(
+        self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray, s: np.ndarray
+    ) -> Errors:
+        X, targets = block.X, model.targets
         # Numbers in the whole dataset, by which folds hold rows out, and rows are drawn.
         numbers = np.arange(block.start, block.start + X.shape[0])
-        # Contiguous: the order in which products add up follows the layout.
-        s = np.ones(len(numbers)) if s is None else np.ascontiguousarray(s, dtype=np.float64)
         rows = None  # of several judgements, the row of each
         if folds is None:
             # Decision values, of which labels, probabilities and scores all follow: features are made once.
@@ -195,10 +205,66 @@ class ErrorSum(Reduction):
         return replace(errors, n_rows=len(np.unique(rows)), n_outside=len(np.unique(rows[outside])))
 
 
+def _weights(block: RowBlock) -> np.ndarray:
+    if block.sample_weight is None:
+        return np.ones(len(block.y))
+    # Contiguous: the order in which products add up follows the layout.
+    return np.ascontiguousarray(block.sample_weight, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class GroupWeights(Reduction):
+    """Reduction to Σs of the rows of each group, by the hash of its value; 0 for rows outside the bounds."""
+
+    group: str  # id column
+    n_rows: int
+    tile_rows: int
+    bounds: FittedMap | None  # of the model, where it has any
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 24 * n_rows  # hash, number of rows and weight, of as many groups as rows
+
+    def update(self, total: LabelCounts | None, rows: Rows, arrays: Arrays) -> LabelCounts:
+        for block in rows.tiles(self.tile_rows):
+            s = _weights(block)
+            if self.bounds is not None:
+                s = np.where(self.bounds.outside(block.X), 0.0, s)
+            hashes = group_hashes(block.ids[self.group])
+            total = self.merge(total, LabelCounts.of_values(hashes, s, max_labels=self.n_rows))
+        assert total is not None
+        return total
+
+    def merge(self, first: LabelCounts | None, second: LabelCounts | None) -> LabelCounts | None:
+        if first is None or second is None:
+            return second if first is None else first
+        return first.merge(second, max_labels=self.n_rows)
+
+
+def _group_weights(run: Run, model: Model, dataset: Dataset) -> LabelCounts:
+    """Σs of each group, in a pass that reads groups, targets and weights; also X, of a model with bounds."""
+    assert dataset.groups is not None
+    check_reading(run.execution, dataset)  # what the next pass reads is refused before this one
+    bounds = model.specification if Trait.SUMS in model.specification.traits else None
+    fields = ("y", "sample_weight") if bounds is None else FIELDS
+    cuts = light_segmentation(dataset.n_rows, 1 if bounds is None else dataset.n_columns)
+    rows = [dataset.rows(start, stop, fields) for start, stop in cuts.bounds()]
+    counted: LabelCounts = run.total(
+        "count groups", rows, GroupWeights(dataset.groups, dataset.n_rows, cuts.tile_rows, bounds)
+    )
+    return counted
+
+
+def _shares(block: RowBlock, group: str, arrays: Arrays) -> np.ndarray:
+    """Each row's share of the weight of its group; 0 where this has none."""
+    s, hashes = _weights(block), group_hashes(block.ids[group])
+    of_group = arrays["group_weights"][np.searchsorted(arrays["groups"], hashes)]
+    return np.divide(s, of_group, out=np.zeros_like(s), where=of_group > 0)
+
+
 # Intervals from the errors of rows that a model did not see.
 
 
-def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) -> Model:
+def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Model:
     """A frozen model with intervals, or prediction sets, from rows that its fit did not see.
 
     This is split conformal prediction: see `predict_interval` and `predict_set` of the model for what is
@@ -216,22 +282,26 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) ->
     y : array-like of shape (n_samples,) or (n_samples, n_targets)
     sample_weight : array-like of shape (n_samples,), optional
         Multiplicities: a row of weight 3 counts as three rows.
+    groups : array-like of shape (n_samples,), optional
+        Numbers, text or times: which rows come together, such as those of a patient. New rows are then of
+        new groups: a group counts as one, however many rows it has. A `Dataset` brings its own.
 
     Raises
     ------
     InputError
-        For rows that cannot be used or do not fit the model.
+        For rows that cannot be used or do not fit the model, and groups that lack a value.
 
     Notes
     -----
     One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up, mostly in far less than a megabyte.
+    With groups there is a pass before it that reads them, y and the weights; it keeps 24 bytes a group.
     """
     if not isinstance(model, Model):
         raise InputTypeError(
             f"expected a Model, as load_model returns, got {model!r}; a fitted estimator calibrates itself: "
             f"estimator.calibrate(X, y)"
         )
-    return calibrated(model, rows_for(model, X, y, sample_weight))
+    return calibrated(model, rows_for(model, X, y, sample_weight, groups=groups))
 
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
@@ -258,11 +328,15 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
             f"are too narrow, and carry no guarantee",
             DataWarning,
         )
+    run = begin_run()
+    groups = None if dataset.groups is None else _group_weights(run, model, dataset)
     # Sketches of all targets, since each has an interval.
-    return _with_intervals(model, errors_of(model, dataset, n_sketched=model.n_outputs), CALIBRATED)
+    errors = errors_of(model, dataset, run=run, n_sketched=model.n_outputs, groups=groups)
+    n_groups = 0 if groups is None else int(np.count_nonzero(groups.weights > 0))
+    return _with_intervals(model, errors, CALIBRATED, n_groups)
 
 
-def _with_intervals(model: Model, errors: Errors, source: str) -> Model:
+def _with_intervals(model: Model, errors: Errors, source: str, n_groups: int = 0) -> Model:
     """The model with the intervals of errors; warns of rows that bear on them oddly."""
     if errors.n_outside:
         warn(f"{errors.n_outside:,} rows are outside the bounds of the model and are left out", DataWarning)
@@ -272,5 +346,5 @@ def _with_intervals(model: Model, errors: Errors, source: str) -> Model:
             f"no prediction set holds",
             DataWarning,
         )
-    counts = errors.n_rows, errors.n_outside, errors.n_unseen
+    counts = errors.n_rows, errors.n_outside, errors.n_unseen, n_groups
     return replace(model, intervals=Intervals(errors.conformal_scores(), source, *counts))

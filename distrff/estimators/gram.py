@@ -96,7 +96,7 @@ def gram(
             "fit a KernelRidge on these, which forms none"
         )
     seed, steps = resolve_seed(random_state), None if like is None else like.steps
-    dataset = open_rows(*through_steps(steps, data, y, sample_weight))
+    dataset = open_rows(*through_steps(steps, data, y, sample_weight)[:3])
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:

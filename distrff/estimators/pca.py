@@ -99,7 +99,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         check_count("n_components", self.n_components)
         return solvable(Problem(**map_parameters(self), n_components=int(self.n_components)))
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         # Pipelines pass a target to all of their steps.
         return open_rows(X, None, sample_weight)
 

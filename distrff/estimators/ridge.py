@@ -143,7 +143,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows of a later call: raw tables go through the steps of the first one."""
-        X, y, sample_weight = through_steps(sums.steps, X, y, sample_weight)
+        X, y, sample_weight, _ = through_steps(sums.steps, X, y, sample_weight)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
@@ -480,7 +480,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Returns
         -------
         lower, upper : ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
-            As predictions. Infinite, with a DataWarning, where there are too few rows for the coverage.
+            As predictions. Infinite, with a DataWarning, where there are too few rows, or groups, for the
+            coverage.
 
         Raises
         ------
@@ -491,9 +492,12 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         -----
         After `calibrate`, a new row that is exchangeable with the calibration rows lies within with
         probability at least `coverage`, on average over calibration sets; not for each x (split conformal
-        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Without it the errors are those of the
-        fit's own rows out of fold, from one more pass at first use, which carries no guarantee: the models of
-        the folds saw fewer rows, and all rows chose map and alpha. All intervals of a target have the
+        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Calibrated with groups, this holds for
+        a row of a new group that is exchangeable with these, and each group counts as one (Lee, Barber and
+        Willett 2023). Without calibration the errors are those of the fit's own rows out of fold, from one
+        more pass at first use. This carries no guarantee, whatever the folds are: their models saw fewer
+        rows, all rows chose map and alpha, and times to come are not exchangeable with those before. All
+        intervals of a target have the
         same width, also where the model is less sure; see `return_std` of `predict` for that.
         """
         self._with_intervals("predict_interval")
@@ -514,8 +518,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             )
         return r2
 
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
-        dataset = super()._dataset(X, y, sample_weight)
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
+        dataset = super()._dataset(X, y, sample_weight, groups)
         if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
             raise InputError(
                 f"y must hold numbers for a regressor, got dtype {dataset.y_dtype}; "

@@ -413,8 +413,8 @@ class Dataset:
         """Whether rows are read as scipy CSR matrices."""
         return self.column_share < 1.0
 
-    def rows(self, start: int, stop: int) -> Rows:
-        """The rows [start, stop), to be read in a task.
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
+        """The rows [start, stop), to be read in a task, with those of the fields that there are.
 
         Raises
         ------
@@ -425,7 +425,7 @@ class Dataset:
             raise InputError(
                 f"rows {start} to {stop} are outside of {self.source}, which has {self.n_rows} rows"
             )
-        rows = self.reader.rows(start, stop)
+        rows = self.reader.rows(start, stop, fields)
         if not self.id_readers:
             return rows
         # Each as the y of a reader, so that readers need to know nothing of ids.

@@ -100,7 +100,7 @@ class ResultColumn:
             values[mask] = None
         if values.dtype.kind in "mM":
             # tolist would make integers of nanoseconds.
-            return values.astype(str).astype(object)
+            return np.where(np.isnat(values), "", values.astype(str)).astype(object)
         texts = ["" if pd.isna(value) else str(value) for value in values.tolist()]
         return np.array(texts, dtype=object)
 

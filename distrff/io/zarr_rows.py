@@ -52,6 +52,7 @@ from distrff.io.storage import (
 from distrff.preprocessing.profile import Numbered, TableOptions, find_columns
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.random import group_of
+from distrff.utils.text import listed
 
 if TYPE_CHECKING:  # see arrays
     import dask.array as da
@@ -368,11 +369,18 @@ BESIDE = "beside"
 
 def array_column(location: Location, name: str) -> ZarrReader:
     """A reader whose y is an array of a Zarr group, or a column that a conversion stored beside X."""
-    group = open_group(location)
-    stored = group.attrs.get(BESIDE) or []
+    group, source = open_group(location), str(location)
+    stored = group.attrs.get(BESIDE)
+    names = list(map(str, stored)) if isinstance(stored, list) else []
     # By number: the name of a column may hold a slash, or be that of another array.
-    array = f"{BESIDE}/{stored.index(name)}" if name in stored else name
-    reader = ZarrReader({"y": _array(group, array, str(location), required=True)}, str(location))
+    array = f"{BESIDE}/{names.index(name)}" if name in names else name
+    if (found := _array(group, array, source, required=False)) is None:
+        there = listed([*names, *dict(group.arrays())])
+        raise InputError(
+            f"{source} has no array {name!r} to come beside X; it has: {there}. A conversion stores the "
+            f"columns that its groups= and extra= name"
+        )
+    reader = ZarrReader({"y": found}, source)
     check_target_shape(*reader.form("y"))
     return reader
 

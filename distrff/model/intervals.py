@@ -12,7 +12,6 @@ import numpy as np
 
 from distrff.errors import DataWarning, InputError, ModelFileError, NonFiniteError, warn
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.text import number_text
 from distrff.utils.validation import is_number
 
 # Quantiles of weighted numbers from buckets of fixed edges: mergeable, deterministic, with a known error.
@@ -186,6 +185,7 @@ def _magnitudes(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 CALIBRATED, OUT_OF_FOLD = "calibrated", "out of fold"
 _SOURCES = (CALIBRATED, OUT_OF_FOLD)
+_COUNTS = ("n_rows", "n_outside", "n_unseen", "n_groups")
 INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
 """In a stored model: of all sketches, one after the other, and where each ends."""
 
@@ -217,10 +217,12 @@ class Intervals:
     ----------
     sketches : tuple of QuantileSketch
         Of |y − f| of each target, or one of how badly the row's own class fits, infinite for a label that the
-        model never saw. Weights are multiplicities.
+        model never saw. Weights are multiplicities, or each row's share of its group.
     source : {"calibrated", "out of fold"}
     n_rows, n_outside, n_unseen : int
         Rows in all; those outside the bounds of the model, which do not count; those of labels never seen.
+    n_groups : int
+        Groups of rows that count; 0 where each row stands for itself.
 
     Notes
     -----
@@ -238,6 +240,11 @@ class Intervals:
     jackknife+ (Barber, Candès, Ramdas and Tibshirani 2021, Ann. Statist. 49) has one, of 1 − 2(1 − c), by
     keeping the models of all folds, which this simple rule does not.
 
+    *Calibrated by groups*, as patients of some visits each (HCP: Lee, Barber and Willett 2023, section 3.1):
+    with G groups each of n_g scores has the weight 1/((G + 1)·n_g), an infinite one 1/(G + 1), and r is the
+    smallest number up to which these add up to c. If the groups and a new one are exchangeable, any row of
+    the new one is covered with probability at least c; rows of one group may depend on each other in any way.
+
     Scores are kept in a `QuantileSketch`; r is the upper end of a bucket, at most 2⁻¹⁰ too large and never
     too small, so that the guarantee holds.
     """
@@ -247,37 +254,42 @@ class Intervals:
     n_rows: int
     n_outside: int = 0
     n_unseen: int = 0
+    n_groups: int = 0
 
     def __repr__(self) -> str:
         return f"<Intervals {self}>"
 
     def __str__(self) -> str:
         rows = f"{self.n_rows - self.n_outside:,} rows"
-        return f"calibrated on {rows}" if self.source == CALIBRATED else f"out of fold, of {rows}"
+        if self.source != CALIBRATED:
+            return f"out of fold, of {rows}, without a guarantee"
+        groups = f" of {self.n_groups:,} groups, for rows of new groups" if self.n_groups else ""
+        return f"calibrated on {rows}{groups}"
 
     def radius(self, coverage: float) -> np.ndarray:
         """Radius for each target, or the largest score of a class in the set, shape (n_scores,).
 
-        Infinite, with a DataWarning, where there are too few rows for the coverage.
+        Infinite, with a DataWarning, where there are too few rows or groups for the coverage.
         """
         c = checked_coverage(coverage)
-        found = np.empty(len(self.sketches))
-        for j, sketch in enumerate(self.sketches):
-            # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
-            rank = math.ceil((Fraction(sketch.weight) + 1) * c)
-            found[j] = sketch.upper_at_rank(rank)
-            if rank > sketch.weight:
-                # ⌈(n+1)c⌉ ≤ n for whole n from c/(1 − c) on
-                needed = math.ceil(c / (1 - c))
-                warn(
-                    f"a coverage of {coverage:g} needs {needed:,} rows of weight 1, got a weight of "
-                    f"{number_text(sketch.weight)}: intervals are unbounded, and sets hold all classes; "
-                    f"calibrate on more rows",
-                    DataWarning,
-                )
-                # All targets have the same rows, so if one lacks rows all do.
-                return np.full(len(found), np.inf)
-        return found
+        # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
+        if self.n_groups:
+            units, n = "groups", Fraction(self.n_groups)
+            rank = (n + 1) * c
+        else:
+            units, n = "rows of weight 1", Fraction(self.sketches[0].weight)  # all targets have the same rows
+            rank = Fraction(math.ceil((n + 1) * c))
+        if rank > n:
+            # ⌈(n+1)c⌉ ≤ n for whole n from c/(1 − c) on
+            warn(
+                f"a coverage of {coverage:g} needs {math.ceil(c / (1 - c)):,} {units}, got {float(n):,g}: "
+                f"intervals are unbounded, and sets hold all classes; calibrate on more",
+                DataWarning,
+            )
+            return np.full(len(self.sketches), np.inf)
+        # Shares of groups add up with rounding, ten tenths to less than 1: a sum within 2⁻⁴⁰ is enough.
+        met = float(rank) * (1 - 2.0**-40) if self.n_groups else float(rank)
+        return np.array([sketch.upper_at_rank(min(met, sketch.weight)) for sketch in self.sketches])
 
     def around(self, prediction: Any, coverage: float) -> tuple[Any, Any]:
         """Ends of intervals around predictions, (n,) or (n, k), NumPy or dask."""
@@ -287,7 +299,7 @@ class Intervals:
 
     def fits(self, n_scores: int) -> bool:
         """Whether it is of so many targets and consistent, as one from a file may not be."""
-        counts = self.n_rows, self.n_outside, self.n_unseen
+        counts = [getattr(self, name) for name in _COUNTS]
         return (
             isinstance(self.source, str)
             and self.source in _SOURCES
@@ -303,7 +315,7 @@ class Intervals:
         keys = np.concatenate([sketch.keys for sketch in sketches])
         weights = np.concatenate([sketch.weights for sketch in sketches])
         arrays = dict(zip(INTERVAL_ARRAYS, (keys, weights, ends.astype(np.int64)), strict=True))
-        counts = {name: getattr(self, name) for name in ("n_rows", "n_outside", "n_unseen")}
+        counts = {name: getattr(self, name) for name in _COUNTS}
         return arrays, {"source": self.source, **counts}
 
     @classmethod
@@ -316,5 +328,5 @@ class Intervals:
             raise ModelFileError("the ends of its intervals' sketches do not fit their keys")
         parts = zip(np.split(keys, ends[:-1]), np.split(weights, ends[:-1]), strict=True)
         sketches = tuple(QuantileSketch(*part) for part in parts)
-        counts = (metadata[name] for name in ("n_rows", "n_outside", "n_unseen"))
+        counts = map({"n_groups": 0, **metadata}.__getitem__, _COUNTS)  # earlier versions had no groups
         return cls(sketches, metadata["source"], *counts)

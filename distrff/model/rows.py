@@ -27,6 +27,7 @@ from distrff.io.arrays import (
     plain_array,
     targets_of,
     weights_of,
+    with_groups,
 )
 from distrff.io.dataset import Dataset, check_lengths, values_of
 from distrff.preprocessing.coding import NumericTargets
@@ -163,11 +164,11 @@ def _encoded(model: FittedModel, table: Any) -> Any:
     return values_of(_opened(table, steps))
 
 
-def _opened(table: Any, steps: TableSteps) -> Dataset:
+def _opened(table: Any, steps: TableSteps, groups: str | None = None) -> Dataset:
     # With the readers of all storages, which rows in arrays come without.
     from distrff.io.open import open_dataset
 
-    return open_dataset(table, steps=steps)
+    return open_dataset(table, steps=steps, groups=groups)
 
 
 # Rows with targets, to fit, judge or calibrate a model.
@@ -180,7 +181,13 @@ ROWS_UNKNOWN = (
 
 
 def rows_for(
-    model: FittedModel, X: Any, y: Any = None, sample_weight: Any = None, *, with_target: bool = True
+    model: FittedModel,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    with_target: bool = True,
 ) -> Dataset:
     """Rows of any storage as a dataset of the model's columns.
 
@@ -191,29 +198,41 @@ def rows_for(
     steps = model.steps
     if steps is not None and not with_target:
         steps = replace(steps, target=None)
-    dataset = as_dataset(*through_steps(steps, X, y, sample_weight))
+    X, y, sample_weight, groups = through_steps(steps, X, y, sample_weight, groups)
+    dataset = as_dataset(X, y, sample_weight, groups=groups)
     check_columns(model, dataset, with_target=with_target)
     if with_target:
         check_target(model, dataset)
     return dataset
 
 
-def through_steps(steps: TableSteps | None, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """X, y and weights, where a raw table becomes a dataset, which has all three; other rows stay."""
+def through_steps(
+    steps: TableSteps | None, X: Any, y: Any, sample_weight: Any, groups: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """X, y, weights and groups, where a raw table becomes a dataset, which has all four; other rows stay."""
     X = as_frame(X)
     if steps is None or not is_raw(steps, X):
-        return X, y, sample_weight
-    return _raw_rows(steps, X, y, sample_weight), None, None
+        return X, y, sample_weight, groups
+    return _raw_rows(steps, X, y, sample_weight, groups), None, None, None
 
 
-def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
-    """A raw table as a dataset, with its own target and weights or those that are given.
+def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any, groups: Any) -> Dataset:
+    """A raw table as a dataset, with its own target and weights or those that are given, and groups.
 
-    Rows that the steps leave out lose their y and weight with them, where the table is a DataFrame in memory.
-    Raises InputError for a table without the column of weights, unless y or weights are given.
+    Rows that the steps leave out lose their y, weight and group with them, where the table is a DataFrame in
+    memory. Raises InputError for a table without the column of weights, unless y or weights are given.
     """
-    X, y, sample_weight = paired({"X": X, "y": y, "sample_weight": sample_weight})[0].values()
-    names = _names(X)
+    fields = {"X": X, "y": y, "sample_weight": sample_weight, "groups": groups}
+    X, y, sample_weight, groups = paired(fields)[0].values()
+    names, is_frame, group = _names(X), is_dataframe_like(X) and not dask.is_dask_collection(X), None
+    if groups is not None and is_frame:
+        # As columns of the frame groups, y and weights lose the rows that the steps drop.
+        values = targets_of(as_frame(groups))[0]
+        check_lengths({"X": len(X), "groups": len(values)})
+        if values.ndim > 1:
+            raise InputError(f"groups has {values.shape[1]} columns; give one, with one value per row")
+        group = "".join(["groups", *names])  # a name that no column has
+        X = X.assign(**{group: values})
     target, weight = steps.target, steps.weight
     if y is None and sample_weight is None:
         # Without a target nothing is judged, and weights do not matter.
@@ -222,9 +241,9 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
                 f"the table has no column {weight!r}, which held the weights at the fit; add it, or give "
                 f"sample_weight"
             )
-        return _opened(X, steps if weight in names else replace(steps, weight=None))
-    # As columns of the frame y and weights lose the rows that the steps drop.
-    if is_dataframe_like(X) and not dask.is_dask_collection(X):
+        taken = steps if weight in names else replace(steps, weight=None)
+        return with_groups(_opened(X, taken, group), None if group else groups)
+    if is_frame:
         given: dict[str, Any] = {}
         # A label of a yes-or-no target is turned into 1 by the step alone; a y that is given is 0 and 1
         # already.
@@ -238,10 +257,10 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
         if given:
             check_lengths({"X": len(X), **{name: len(values) for name, values in given.items()}})
             taken = replace(steps, weight=weight if sample_weight is not None else None)
-            return _opened(X.assign(**given), taken)
+            return _opened(X.assign(**given), taken, group)
     opened = _opened(X, steps.for_prediction())
     # Stored and lazy tables cannot take a column: rows that lack a value stay as NaN, beside their y.
-    rows = as_dataset(values_of(opened), y, sample_weight)
+    rows = as_dataset(values_of(opened), y, sample_weight, groups=groups)
     return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 
 

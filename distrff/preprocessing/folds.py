@@ -396,8 +396,15 @@ def group_hashes(values: Any) -> np.ndarray:
         raise InputError(
             f"{n_null:,} of {len(values):,} rows have no group; drop them, or give each a group of its own"
         )
-    if values.dtype.kind == "O" and all(isinstance(value, Number) for value in values):
-        values = np.array(values.tolist())
+    if values.dtype.kind == "O":
+        # Value by value: of numbers among text a block may hold none, or nothing else.
+        is_number = np.array([isinstance(value, Number) for value in values], bool)
+        if is_number.any() and not is_number.all():
+            found = np.empty(len(values), np.uint64)
+            for part in (is_number, ~is_number):
+                found[part] = group_hashes(values[part])
+            return found
+        values = np.array(values.tolist()) if is_number.all() else values
     if values.dtype.kind in "mM":
         values = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
     if values.dtype.kind == "f":

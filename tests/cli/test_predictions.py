@@ -46,6 +46,10 @@ def test_intervals_after_a_calibration(distrff, rows, models, tmp_path):
     assert "overwrite" in distrff.refused(*again)
     told = distrff("calibrate", model, rows.parquet, "--target", "y").stderr
     assert "where the rows of the fit came from" in told
+    frame[:300].assign(person=np.arange(300) // 10).to_csv(tmp_path / "people.csv", index=False)
+    grouped = ("calibrate", model, tmp_path / "people.csv", "--target", "y", "--groups", "person")
+    assert distrff(*grouped, "--json").json["n_groups"] == 30
+    assert "300 rows of 30 groups, for rows of new groups" in distrff("inspect", model).stdout
     words = ("predict", model, rows.parquet, "--out", tmp_path / "q.parquet", "--coverage", 1)
     assert "coverage" in distrff.refused(*words)
 

@@ -1,6 +1,8 @@
 """Intervals and prediction sets: exact ranks, coverage of new rows, and the same from everywhere."""
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import dask.array as da
@@ -11,6 +13,7 @@ import zarr
 from scipy.stats import betabinom
 
 import distrff as drf
+from distrff.diagnostics.evaluate import ErrorSum, GroupWeights
 from distrff.errors import DataWarning, InputError
 from distrff.model.intervals import Intervals, QuantileSketch, class_scores
 
@@ -173,7 +176,8 @@ def test_they_are_stored_with_the_model(rng: np.random.Generator, kind: str, tmp
     model.save(str(tmp_path / "m.zarr"))
     loaded = drf.load_model(str(tmp_path / "m.zarr"))
     np.testing.assert_array_equal(getattr(loaded, method)(X), expected)
-    assert str(loaded.intervals) == "out of fold, of 900 rows" and "out of fold" in loaded._repr_html_()
+    assert str(loaded.intervals) == "out of fold, of 900 rows, without a guarantee"
+    assert "out of fold" in loaded._repr_html_()
     assert loaded.digest == model.model_.digest
 
 
@@ -221,6 +225,9 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X), "y"),
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
+        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[None, "a"] * 100), "100 of 200 rows have no group"),
+        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[1, 2]), "groups has 2 rows"),
+        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=X), "groups has 2 columns"),
         (lambda m, c, X, y: drf.calibrate(m, X, y), r"a fitted estimator .* estimator.calibrate\(X, y\)"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
@@ -243,3 +250,154 @@ def test_a_rank_is_that_of_the_written_coverage() -> None:
     intervals = Intervals((QuantileSketch.of(np.arange(1.0, 100.0)),), "calibrated", 99)
     assert intervals.radius(0.55)[0] == pytest.approx(55.0, rel=BUCKET)
     assert intervals.radius(0.07)[0] == pytest.approx(7.0, rel=BUCKET)
+
+
+def _grouped(rng: np.random.Generator, n: int, n_groups: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of groups of very different sizes, with an offset for each; the last ones have all groups."""
+    X, y = _numbers(rng, n)
+    groups = np.append(rng.integers(0, n_groups, n - n_groups) ** 2 // n_groups, np.arange(n_groups))
+    return X, y + rng.normal(size=n_groups)[groups], groups
+
+
+def _radius_of_groups(scores: np.ndarray, groups: np.ndarray, s: np.ndarray, coverage: str) -> float:
+    """The smallest score up to which the weights s/((G + 1)·n_g) add up to the coverage, in fractions."""
+    s_of = {g: int(s[groups == g].sum()) for g in set(groups[s > 0].tolist())}
+    total = Fraction(0)
+    for i in np.argsort(scores[s > 0]):
+        group, multiple = groups[s > 0][i], int(s[s > 0][i])
+        total += Fraction(multiple, (len(s_of) + 1) * s_of[group])
+        if total >= Fraction(coverage):
+            return float(scores[s > 0][i])
+    return math.inf
+
+
+def _is_up_to_a_bucket(found: float, exact: float) -> bool:
+    return exact * (1 - 1e-12) <= found <= exact * (1 + 1.01 * BUCKET)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_each_group_counts_as_one(rng: np.random.Generator, weighted: bool) -> None:
+    X, y, groups = _grouped(rng, 900, 60)
+    Y = np.column_stack([y, X[:, 0] - y])
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], Y[:300])
+    errors, X, Y, groups = np.abs(model.predict(X) - Y)[300:], X[300:], Y[300:], groups[300:]
+    s = rng.integers(0, 4, 600) if weighted else np.ones(600, int)
+    found = drf.calibrate(model.model_, X, Y, s if weighted else None, groups).intervals
+    assert found.n_groups == len(set(groups[s > 0])) and f"{found.n_groups} groups" in str(found)
+    for coverage in ("0.05", "0.5", "0.8", "0.9"):
+        for j, radius in enumerate(found.radius(float(coverage))):
+            exact = _radius_of_groups(errors[:, j], groups, s, coverage)
+            assert _is_up_to_a_bucket(radius, exact), (coverage, j)
+
+
+def test_a_large_group_counts_no_more_than_a_small_one(rng: np.random.Generator) -> None:
+    """One person of 400 visits, whom the model does not suit, beside 99 of one visit each."""
+    X, y = _numbers(rng, 799)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    y[399:] += 50
+    groups = np.minimum(np.arange(499), 99)
+    by_rows, by_groups = (
+        drf.calibrate(model.model_, X[300:], y[300:], groups=given).intervals.radius(0.9)[0]
+        for given in (None, groups)
+    )
+    assert by_rows > 40 > by_groups  # of 101 weights of 1/101 the large group has one
+
+
+def test_groups_of_one_row_are_rows(rng: np.random.Generator) -> None:
+    X, y = _classes(rng, 800)
+    model = CLASSIFIERS["likelihood"]().fit(X[:400], y[:400]).model_
+    y[400:440] = "new"
+    with pytest.warns(DataWarning, match="40 of 400 rows have labels"):
+        by_rows = drf.calibrate(model, X[400:], y[400:]).intervals
+        by_groups = drf.calibrate(model, X[400:], y[400:], groups=rng.permutation(400)).intervals
+    for coverage in (0.07, 0.3, 0.55, 0.8, 0.95):
+        assert by_rows.radius(coverage) == by_groups.radius(coverage)
+
+
+def test_groups_in_any_type_and_chunks(rng: np.random.Generator) -> None:
+    X, y, groups = _grouped(rng, 700, 40)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    X, y, groups = X[300:], y[300:], groups[300:]
+    intervals = model.calibrate(X, y, groups=groups).model_.intervals
+    assert intervals.n_groups == len(set(groups))
+    expected = intervals.radius(0.8)
+    lazy = [da.from_array(A, chunks=n) for A, n in ((X, (170, 2)), (y, 90), (groups, 111))]
+    texts = np.array([f"person {g}" for g in groups], dtype=object)
+    days = np.datetime64("2026-01-01") + groups
+    for rows in (
+        (X, y, None, groups.astype(float)), (X, y, None, texts), (X, y, None, texts.astype(str)),
+        (X, y, None, days), (X, y, np.full(400, 2.0), groups), (lazy[0], lazy[1], None, lazy[2]),
+        (pd.DataFrame(X), y, None, pd.Series(texts).astype("category")),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(drf.calibrate(model.model_, *rows).intervals.radius(0.8), expected)
+
+
+def test_groups_of_a_raw_table_go_with_its_rows(rng: np.random.Generator, tmp_path: Any) -> None:
+    """Rows that the steps of the model leave out are no part of their group, whatever holds them."""
+    X, y, groups = _grouped(rng, 600, 30)
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "kind": rng.choice(["u", "v"], 600), "y": y})
+    frame.loc[rng.choice(np.arange(200, 600), 150, replace=False), "b"] = np.nan
+    steps = {"target": "y", "one_hot": True, "missing": "drop"}
+    estimator = drf.KernelRidge(_features(), 1.0, random_state=0).fit(drf.open_dataset(frame[:300], **steps))
+    model, rows, theirs = estimator.model_, frame[300:], groups[300:]
+    kept = rows["b"].notna().to_numpy()
+    expected = drf.calibrate(model, rows[kept], groups=theirs[kept]).intervals
+    rows.assign(person=theirs).to_parquet(tmp_path / "rows.parquet")
+    stored = drf.open_dataset(str(tmp_path / "rows.parquet"), steps=model.steps, groups="person")
+    for found in (
+        drf.calibrate(model, rows, groups=theirs),
+        drf.calibrate(model, rows, rows["y"], groups=theirs),
+        drf.calibrate(model, stored),
+        estimator.calibrate(rows, groups=pd.Series(theirs)).model_,
+    ):
+        assert found.intervals.n_groups == len(set(theirs[kept])) and found.intervals.n_rows == kept.sum()
+        np.testing.assert_array_equal(found.intervals.radius(0.8), expected.radius(0.8))
+
+
+def test_rows_outside_the_bounds_are_no_part_of_their_group(rng: np.random.Generator) -> None:
+    X, y, groups = _grouped(rng, 600, 30)
+    features = drf.EquispacedFourierFeatures(drf.Gaussian(1.0), bounds=[(-3, 3)] * 2)
+    model = drf.KernelRidge(features, 1.0, random_state=0).fit(X[:200], y[:200]).model_
+    X, y, groups = X[200:], y[200:], groups[200:]
+    expected = drf.calibrate(model, X, y, groups=groups).intervals
+    # Some are of groups that have other rows, some of one that has no others.
+    far, theirs = rng.uniform(4, 5, size=(100, 2)), np.append(groups[:50], np.full(50, 99))
+    with pytest.warns(DataWarning, match="100 rows are outside"):
+        found = drf.calibrate(
+            model, np.vstack([far, X]), np.append(np.zeros(100), y), groups=np.append(theirs, groups)
+        ).intervals
+    assert found.n_groups == expected.n_groups and found.n_rows - found.n_outside == 400
+    np.testing.assert_array_equal(found.radius(0.8), expected.radius(0.8))
+
+
+def test_too_few_groups_for_the_coverage(rng: np.random.Generator) -> None:
+    X, y, groups = _grouped(rng, 600, 9)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    model.calibrate(X[300:], y[300:], groups=groups[300:])
+    with pytest.warns(DataWarning, match="0.95 needs 19 groups, got 9:"):
+        assert np.isinf(model.predict_interval(X, 0.95)[0]).all()
+    # All weights but that of infinity, 1/10, whatever thirds and sevenths add up to in floats.
+    errors = np.abs(model.predict(X[300:]) - y[300:])
+    assert _is_up_to_a_bucket(float(model.model_.intervals.radius(0.9)[0]), errors.max())
+
+
+def test_groups_are_stored_and_models_of_earlier_versions_have_none(
+    rng: np.random.Generator, tmp_path: Any
+) -> None:
+    X, y, groups = _grouped(rng, 600, 40)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    model.calibrate(X[300:], y[300:], groups=groups[300:])
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = drf.load_model(str(tmp_path / "m.zarr")).intervals
+    assert str(loaded) == "calibrated on 300 rows of 40 groups, for rows of new groups"
+    np.testing.assert_array_equal(loaded.radius(0.9), model.model_.intervals.radius(0.9))
+    arrays, metadata = loaded.to_parts()
+    del metadata["n_groups"]
+    assert Intervals.from_parts(arrays, metadata).n_groups == 0
+
+
+def test_the_table_of_groups_is_planned() -> None:
+    reduction = ErrorSum(drf.KernelRidge(_features()).fit(np.eye(9), np.arange(9)).model_, 100)
+    with_groups = replace(reduction, group="g", n_groups=10**6)
+    assert with_groups.size_bytes(500) - reduction.size_bytes(500) == 16 * 10**6
+    assert GroupWeights("g", 500, 100, None).size_bytes(500) == 24 * 500

@@ -108,6 +108,7 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
         "name": np.array([None if i == 3 else f"row {i}" for i in range(40)], object),
         "day": np.datetime64("2013-01-01") + np.arange(40).astype("m8[D]"),
     }
+    ids["day"][3] = "NaT"
     for place in (tmp_path, bucket):
         report = written(model, X, f"{place}/out.{end}", ids=ids, return_std=True)
         assert list(report["columns"]) == ["number", "name", "day", "prediction", "std"]
@@ -115,7 +116,7 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
         if end == "zarr":
             found = {name: array[:] for name, array in zarr.open_group(store.zarr_store(), mode="r").arrays()}
             assert found["name"].tolist() == ["" if i == 3 else f"row {i}" for i in range(40)]
-            assert found["day"][1] == "2013-01-02"
+            assert found["day"][1:4].tolist() == ["2013-01-02", "2013-01-03", ""]
         else:
             frame = pd.read_parquet(store.url)
             assert list(frame.columns) == list(report["columns"])

@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.preprocessing.folds import FOLD_RULES, ContiguousFolds, HashFolds, Keys, OneHeldOut, folds_by
+from distrff.preprocessing.folds import (
+    FOLD_RULES,
+    ContiguousFolds,
+    HashFolds,
+    Keys,
+    OneHeldOut,
+    folds_by,
+    group_hashes,
+)
 from distrff.utils.random import row_hash
 from tests.support.draws import of_rows, seed_of
 
@@ -93,3 +101,24 @@ def test_the_hash_has_64_even_bits(rng):
     assert np.abs(ones.astype(float) - 50_000).max() <= 8 * np.sqrt(100_000) / 2
     # Folds of Grams that are added must be the same rows; the values are SplitMix64's own for seed 0.
     assert row_hash(np.arange(2, dtype=np.uint64), 0).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [np.array([3, 1, 2]), np.array([3, 1, 2.0]), np.array([3, 1.0, True + 1], dtype=object)],
+        [np.array(["b", "aa"]), np.array(["b", "aa"], dtype=object), np.array([b"b", b"aa"])],
+        [np.array(["2026-01-02"], "M8[D]"), np.array(["2026-01-02"], "M8[us]")],
+    ],
+)
+def test_equal_groups_have_equal_hashes_whatever_holds_them(values):
+    first, *others = map(group_hashes, values)
+    assert len(set(first.tolist())) == len(first)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
+def test_the_hash_of_a_group_does_not_hang_on_the_rows_beside_it():
+    values = np.array([1, "a", 2.5, "1", 7], dtype=object)
+    apart = [group_hashes(np.array([value], dtype=object)) for value in values]
+    np.testing.assert_array_equal(group_hashes(values), np.concatenate(apart))

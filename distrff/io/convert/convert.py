@@ -861,6 +861,8 @@ class TableEncoder:
             raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
         if column.values.ndim > 1:
             raise InputError(f"column {name!r} holds lists; beside X comes one value per row")
+        if column.dtype and column.dtype != "bool":  # numbers that name a category
+            column = column.of_kind("number", name)
         if column.kind == "text":
             return np.array([*column.words, ""], dtype=object)[column.values]
         if column.kind == "time":

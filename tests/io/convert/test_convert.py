@@ -459,8 +459,10 @@ def test_groups_and_extra_columns_are_stored_beside_x(tmp_path, dst, small_block
     )
     frame.loc[[3, 20, 59], "b"] = np.nan
     frame.loc[3, "who"] = None  # of a row that is left out
+    frame["arm"] = pd.Categorical(np.arange(60) % 4 * 5)
     save(frame, tmp_path / f"rows.{form}")
-    extra = ["visit", "lat", "day", "done", "a"]
+    frame["arm"] = frame["arm"].astype(int)
+    extra = ["visit", "lat", "day", "done", "a", "arm"]
     given = {"groups": 2, "extra": extra, "columns": ["a", "b"], "missing": "drop"}
     report = convert(tmp_path / f"rows.{form}", dst, **given, **options)
     assert report["beside"] == ["who", *extra]
