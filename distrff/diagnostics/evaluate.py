@@ -205,6 +205,9 @@ class ErrorSum(Reduction):
         return replace(errors, n_rows=len(np.unique(rows)), n_outside=len(np.unique(rows[outside])))
 
 
+# Groups of which each has the weight 1: Σs of their rows is known only after a pass over all rows.
+
+
 def _weights(block: RowBlock) -> np.ndarray:
     if block.sample_weight is None:
         return np.ones(len(block.y))
@@ -326,6 +329,13 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
         warn(
             f"{dataset.source} is where the rows of the fit came from; intervals from rows that the fit saw "
             f"are too narrow, and carry no guarantee",
+            DataWarning,
+        )
+    # As text: a report that comes from a file may hold anything.
+    if dataset.groups is None and "whole groups" in str(model.report.get("folds")):
+        warn(
+            "the fit held out whole groups, but these rows come without groups: coverage is that of new rows "
+            "of these same groups; give groups, or --groups, for rows of new ones",
             DataWarning,
         )
     run = begin_run()

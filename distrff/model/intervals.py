@@ -240,10 +240,11 @@ class Intervals:
     jackknife+ (Barber, Candès, Ramdas and Tibshirani 2021, Ann. Statist. 49) has one, of 1 − 2(1 − c), by
     keeping the models of all folds, which this simple rule does not.
 
-    *Calibrated by groups*, as patients of some visits each (HCP: Lee, Barber and Willett 2023, section 3.1):
-    with G groups each of n_g scores has the weight 1/((G + 1)·n_g), an infinite one 1/(G + 1), and r is the
-    smallest number up to which these add up to c. If the groups and a new one are exchangeable, any row of
-    the new one is covered with probability at least c; rows of one group may depend on each other in any way.
+    *Calibrated by groups*, as patients of some visits each (hierarchical conformal prediction: Lee, Barber
+    and Willett 2023, arXiv:2306.06342): with G groups each score of a group of n_g rows has the weight
+    1/((G + 1)·n_g), infinity has 1/(G + 1), and r is the smallest number up to which the weights add up to c.
+    If the groups and a new one are exchangeable, and so are the rows within each, a row of the new one is
+    covered with probability at least c, however many rows groups have and however alike these are.
 
     Scores are kept in a `QuantileSketch`; r is the upper end of a bucket, at most 2⁻¹⁰ too large and never
     too small, so that the guarantee holds.

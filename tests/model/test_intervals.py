@@ -1,6 +1,7 @@
 """Intervals and prediction sets: exact ranks, coverage of new rows, and the same from everywhere."""
 
 import math
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -352,6 +353,19 @@ def test_groups_of_a_raw_table_go_with_its_rows(rng: np.random.Generator, tmp_pa
     ):
         assert found.intervals.n_groups == len(set(theirs[kept])) and found.intervals.n_rows == kept.sum()
         np.testing.assert_array_equal(found.intervals.radius(0.8), expected.radius(0.8))
+
+
+def test_rows_without_groups_after_a_fit_that_held_out_whole_groups(rng: np.random.Generator) -> None:
+    X, y, groups = _grouped(rng, 400, 20)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(y=y, person=groups)
+    fitted = drf.KernelRidge(_features(), random_state=0).fit(
+        drf.open_dataset(frame, target="y", groups="person")
+    )
+    with pytest.warns(DataWarning, match="held out whole groups, but these rows come without"):
+        drf.calibrate(fitted.model_, frame[["a", "b"]], y + 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drf.calibrate(fitted.model_, frame[["a", "b"]], y + 1, groups=groups)
 
 
 def test_rows_outside_the_bounds_are_no_part_of_their_group(rng: np.random.Generator) -> None:
