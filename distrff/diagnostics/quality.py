@@ -102,11 +102,14 @@ def _expected_of_new_rows(report: Mapping[str, Any]) -> str | None:
 def _likeness(quality: Mapping[str, Any]) -> Iterator[str]:
     """What rows held out at random do not tell, where rows near each other are alike."""
     found = quality.get("exchangeability")
-    if found is not None and found["alarm"]:
+    looks = [] if found is None else [{"rows": "stretches of rows"} | found, *found["also"]]
+    alike = [(look["rows"], number_text(look["ratio"])) for look in looks if look["alarm"]]
+    for rows, ratio in alike[:1]:
+        more = "".join(f", on held-out {rows} {ratio} times" for rows, ratio in alike[1:])
         yield (
-            f"Rows near each other are alike: the error on held-out stretches is {found['ratio']:.2g} times "
-            f"that on rows held out at random. If new rows come from other people, places or times, give "
-            f"groups or folds (--groups, --folds)."
+            f"Rows near each other are alike: the error on held-out {rows} is {ratio} times that on rows "
+            f"held out at random{more}. If new rows come from other people, places or times, give groups or "
+            f"folds (--groups, --folds)."
         )
 
 

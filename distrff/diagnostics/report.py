@@ -23,10 +23,11 @@ class FitReport(StrictMapping):
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
         which rows: "out of fold", "the rows of the fit", … On the latter it is optimistic, whatever its
         standard error: the error of the chosen one of `candidates` is that of rows held out.
-        `exchangeability` is a look at 16 runs of neighbouring rows, by kernel ridge of the fit's map: its
+        `exchangeability` is a look at 16 runs of neighbouring rows by kernel ridge of the fit's map: its
         root mean square error in coded units on rows held out at random, `error_random`, and on stretches of
-        the rows, `error_stretches`; their `ratio`; and `alarm`, whether it is larger than chance and 1.05
-        allow. null where folds are no random rows, or the targets are in order
+        rows, `error_held_out`; their `ratio`; `alarm`, whether it is clearly more than 1; and `also`, a list
+        of the same where `rows` tell parts by columns that look like places, a time or groups. null where
+        folds hold out other rows than random ones, for less than 100 rows, or rows in the order of the target
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged

@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.fitting.result import _left_out_error, _regularised_inverse, exchangeability
+from distrff.fitting.result import (
+    _left_out_error,
+    _regularised_inverse,
+    exchangeability,
+    parts_by_columns,
+)
 from distrff.fitting.rows import rows_in_runs
 from distrff.kernels.stationary import Matern
 
@@ -23,9 +28,9 @@ def kernel_matrix(X, width=1.0):
     return Matern(width, nu=1.5)((X - X.mean(axis=0)) / np.where(np.ptp(X, axis=0) > 0, X.std(axis=0), 1.0))
 
 
-def look(X, y, s=None, seed=0):
-    Y = y[:, None] if y.ndim == 1 else y
-    return exchangeability(kernel_matrix(X), Y, np.ones(len(X)) if s is None else s, seed)
+def look(X, y, s=None, seed=0, names=None):
+    Y, s = (y[:, None] if y.ndim == 1 else y), np.ones(len(X)) if s is None else s
+    return exchangeability(kernel_matrix(X), Y, s, seed, parts_by_columns(X, names))
 
 
 def test_errors_are_those_of_models_of_the_other_rows(rng):
@@ -49,7 +54,7 @@ def test_groups_are_found_in_their_order_alone(rng, kind):
     found, order = look(X, y, s), rng.permutation(len(X))
     shuffled = look(X[order], y[order], None if s is None else s[order])
     assert found["alarm"] and found["ratio"] > 1.1
-    assert found["ratio"] == pytest.approx(found["error_stretches"] / found["error_random"])
+    assert found["ratio"] == pytest.approx(found["error_held_out"] / found["error_random"])
     # Of 450 such tables the ratio was .94 to 1.06.
     assert shuffled["ratio"] < 1.15
     assert shuffled["error_random"] == pytest.approx(found["error_random"], rel=0.15)
@@ -63,6 +68,40 @@ def test_rows_in_the_order_of_their_target_say_nothing(rng):
     assert look(X, np.where(labels == [2, 0, 3, 1], 1.0, -1.0)) is None
     assert look(X, np.ones(len(X))) is None
     assert look(X, np.stack([y, -y], axis=1)) is not None
+
+
+def test_columns_tell_who_is_alike_in_any_order(rng):
+    """A number of a group, places, a time: rows are shuffled, so that stretches tell nothing."""
+    X, y = groups(rng, 40, 15)
+    order = rng.permutation(len(X))
+    subject = rng.permutation(40)[order // 15]
+    found = look(np.column_stack([X[order], subject]), y[order], names=["a", "b", "c", "subject"])
+    assert found["ratio"] < 1.15
+    assert [(one["rows"], one["alarm"]) for one in found["also"]] == [("values of column 'subject'", True)]
+    places = rng.uniform(-1.0, 1.0, (600, 2))
+    field = np.cos(places @ (8.0 * rng.standard_normal((2, 30)))).sum(axis=1)
+    found = look(places, field, names=["Lon", "lat"])
+    assert [one["rows"] for one in found["also"]] == ["blocks of column 'Lon', column 'lat'"]
+    assert found["also"][0]["alarm"]
+    time = rng.uniform(0.0, 600.0, 600)
+    drift = np.cos(np.outer(time, rng.uniform(0.1, 0.3, 30))).sum(axis=1) + rng.standard_normal(600)
+    found = look(np.column_stack([time / 4, rng.standard_normal(600)]), drift, names=["time", "b"])
+    assert [one["rows"] for one in found["also"]] == ["spans of column 'time'"]
+
+
+def test_parts_by_columns_keep_values_together(rng):
+    ids = rng.integers(0, 50, 1000).astype(float)
+    X = np.column_stack([ids, np.round(rng.uniform(0, 30, 1000)) / 2, ids % 5, rng.integers(0, 2**40, 1000)])
+    ((words, parts),) = parts_by_columns(X, None)
+    assert words == "values of column 0" and set(parts) == set(range(16))
+    assert all(len(np.unique(parts[ids == one])) == 1 for one in np.unique(ids))
+    assert np.bincount(parts).max() < 1000 / 8
+    by_name = dict(parts_by_columns(X, ["x", "y", "day", "flight"]))
+    assert set(by_name) == {"blocks of column 'x', column 'y'", "spans of column 'day'"}
+    for parts in by_name.values():
+        assert parts.min() == 0 and parts.max() < 16
+    spans = by_name["spans of column 'day'"]
+    assert np.all(np.diff(spans[np.argsort(X[:, 2], kind="stable")]) >= 0) and len(np.unique(spans)) == 5
 
 
 def test_a_report_says_it_the_same_for_any_chunks(rng):
@@ -114,9 +153,12 @@ def exchangeable_table(i):
 
 @pytest.mark.slow
 def test_few_exchangeable_tables_are_taken_for_others():
-    found = [exchangeability(kernel_matrix(X, 2.0), Y, s, i) for i, (X, Y, s) in
-             enumerate(map(exchangeable_table, range(300)))]  # fmt: skip
-    assert sum(one is not None and one["alarm"] for one in found) <= 8
+    n_taken = 0
+    for i in range(300):
+        X, Y, s = exchangeable_table(i)
+        found = exchangeability(kernel_matrix(X, 2.0), Y, s, i, parts_by_columns(X, None))
+        n_taken += found is not None and any(one["alarm"] for one in [found, *found["also"]])
+    assert n_taken <= 8
 
 
 @pytest.mark.slow
