@@ -23,7 +23,7 @@ from distrff.features.equispaced import (
     scaled_widths,
 )
 from distrff.features.fitted import FittedMap
-from distrff.features.search.line import descend, halving
+from distrff.features.search.sample import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -27,7 +28,7 @@ from distrff.preprocessing.folds import (
 )
 from distrff.utils.random import mixed_bits, row_hash, stream
 from distrff.utils.text import listed, number_text
-from distrff.utils.validation import check_count, is_number
+from distrff.utils.validation import check_count, is_finite, is_number
 
 # Where the columns of folds are: among the features, by their place, or beside them, by their name.
 
@@ -68,7 +69,8 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
         missing = ~np.isfinite(numbers)
     else:
         raise InputError(
-            f"folds go by the column {name!r}, which holds {values[0]!r}; give a column of numbers or times"
+            f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
+            f"numbers or times"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -309,6 +311,7 @@ class ForwardFolds(Folds):
         gap, window = (f"{x:g}" if is_number(x) else x for x in (self.gap, self.window))
         more = "" if not self.gap else f", less a gap of {gap}"
         more += "" if self.window is None else f", at most {window} back"
+        more += f"; of equal sizes to within {self.error:,} rows" if self.error else ""
         return f"spans of {order}, each held out of a model of what came before{more}"
 
     @property
@@ -352,14 +355,10 @@ class ForwardFolds(Folds):
         if given is None:
             return np.inf
         if self.is_time and not (is_number(given) and given == 0):
-            try:
-                span = pd.Timedelta(given).total_seconds() if not is_number(given) else None
-            except ValueError:
-                span = None
-            if span is None or not span >= 0:
+            if not (span := _seconds(given)) >= 0:
                 raise InputError(f"{name} must be a time span such as '7d', got {given!r}")
-            return float(span)
-        if not is_number(given) or not float(given) >= 0:
+            return span
+        if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
         return float(given)
@@ -417,6 +416,19 @@ class ForwardFolds(Folds):
 
 
 _SPANS = ("gap", "window")
+
+
+def _seconds(span: Any) -> float:
+    """Seconds of a time span; NaN of what is none."""
+    if isinstance(span, str):
+        # pandas warns of "7d", whose unit will be "D" alone, and takes "7" for nanoseconds.
+        span = re.sub(r"(?<![A-Za-z])[dwH](?![A-Za-z])", lambda unit: unit[0].swapcase(), span)
+    if is_number(span) or (isinstance(span, str) and not re.search("[A-Za-z]", span)):
+        return np.nan
+    try:
+        return float(pd.Timedelta(span).total_seconds())
+    except (TypeError, ValueError):
+        return np.nan
 
 
 def _ranks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -820,7 +832,7 @@ def translated(cv: Any, seed: int) -> Folds:
     if kind == "LeaveOneGroupOut":
         return GroupFolds(None, None, seed)
     if kind == "TimeSeriesSplit" and given["test_size"] is None:
-        return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"])
+        return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"] or None)
     nearest = {
         "PredefinedSplit": "GroupFolds(by=...) with the column of the folds",
         "StratifiedKFold": "HashFolds(), whose folds of many rows have nearly equal shares of each class",
