@@ -26,7 +26,9 @@ from distrff.preprocessing.folds import (
     NO_FOLDS,
     AnySplitter,
     AutoFolds,
+    ContiguousFolds,
     Folds,
+    HashFolds,
     OneHeldOut,
     folds_by,
 )
@@ -562,6 +564,8 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
         check_count("seed", cv.seed, 0, or_none=True)
         if fold_by != "hash":
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
+        if isinstance(cv, HashFolds | ContiguousFolds):
+            check_count("n_folds", cv.n_folds, 2)
         return cv.drawn_from(child_seed(seed, "folds")) if cv.is_drawn and cv.seed is None else cv
     if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
         others = "" if is_number(cv) else ", 'auto', folds such as GroupFolds() or a splitter of scikit-learn"

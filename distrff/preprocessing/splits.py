@@ -168,7 +168,9 @@ class GroupFolds(Folds):
 
     @property
     def words(self) -> str:
-        of = "" if self.by is None else f" of {self.by!r}"
+        # Groups that came as an array are called "groups", which says nothing.
+        name = self.by if self.by is not None else next(iter(self.places), "groups")
+        of = "" if name == "groups" else f" of {name!r}"
         if self.dealt is None:
             return f"whole groups{of}"
         return f"whole groups{of} ({number_text(len(self.dealt))} of them)"
@@ -320,8 +322,9 @@ class ForwardFolds(Folds):
     @property
     def words(self) -> str:
         order = "the rows' order" if self.by is None else listed([*map(str, self.names)])
-        more = "" if not self.gap else f", less a gap of {self.gap}"
-        more += "" if self.window is None else f", at most {self.window} back"
+        gap, window = (f"{x:g}" if is_number(x) else x for x in (self.gap, self.window))
+        more = "" if not self.gap else f", less a gap of {gap}"
+        more += "" if self.window is None else f", at most {window} back"
         more += f"; of equal sizes to within {self.error:,} rows" if self.error else ""
         return f"spans of {order}, each held out of a model of what came before{more}"
 
