@@ -373,7 +373,7 @@ class ForwardFolds(Folds):
                 raise InputError(f"{name} must be a time span such as '7d', got {given!r}")
             return span
         if not is_finite(given) or given < 0:
-            what = "rows" if self.by is None else f"units of {self.by!r}"
+            what = "rows" if self.by is None else f"units of {self.by!r}, which holds no times,"
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
         return float(given)
 
