@@ -23,7 +23,7 @@ class FitReport(StrictMapping):
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
         which rows: "out of fold", "the rows of the fit", … On the latter it is optimistic, whatever its
         standard error: the error of the chosen one of `candidates` is that of rows held out.
-        `exchangeability` is a look at 16 runs of neighbouring rows by kernel ridge of the fit's map: its
+        `exchangeability` is a look at 12 runs of neighbouring rows by kernel ridge of the fit's map: its
         root mean square error in coded units on rows held out at random, `error_random`, and on stretches of
         rows, `error_held_out`; their `ratio`; `alarm`, whether it is clearly more than 1; and `also`, a list
         of the same where `rows` tell parts by columns that look like places, a time or groups. null where
