@@ -59,6 +59,8 @@ _NAMES = {
     "kernels.base": "Polynomial",
     "kernels.stationary": "Cauchy Exponential Gaussian Laplacian Matern",
     "metrics": "metrics",
+    "preprocessing.folds": "ContiguousFolds HashFolds",
+    "preprocessing.splits": "BlockFolds ForwardFolds GroupFolds",
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",

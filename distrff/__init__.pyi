@@ -56,6 +56,11 @@ from distrff.kernels.stationary import Matern as Matern
 from distrff.model.persistence import load_model as load_model
 from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
+from distrff.preprocessing.folds import ContiguousFolds as ContiguousFolds
+from distrff.preprocessing.folds import HashFolds as HashFolds
+from distrff.preprocessing.splits import BlockFolds as BlockFolds
+from distrff.preprocessing.splits import ForwardFolds as ForwardFolds
+from distrff.preprocessing.splits import GroupFolds as GroupFolds
 
 __version__: str
 

@@ -190,7 +190,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     if _is_raw(path, options):
         if sample_dim is not None:
             raise InputError(f"--sample-dim goes with a Zarr group; {public_name(path)} is none")
-        if _ids(options):
+        if options.get("ids"):
             raise InputError(
                 f"--id goes with Parquet and Zarr, and with text for a model of named columns; write "
                 f"{public_name(path)} as Parquet first"
@@ -200,9 +200,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     # Only these rules read rows when a dataset is opened; all else is in the files' metadata.
     passes = any(of_table.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
-        return drf.open_dataset(
-            path, **arguments, sample_dim=sample_dim, ids=_ids(options), **_beside(options)
-        )
+        return drf.open_dataset(path, **arguments, sample_dim=sample_dim, **_beside(options))
 
 
 def chosen(options: Mapping[str, Any], names: str) -> dict[str, Any]:
@@ -265,20 +263,14 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
 
         steps = _wanted_steps(model.steps, path, options)
         # The steps decide how text is read: guessed anew, a column of few rows could get another type.
-        more = _source_options(options) | {"ids": _ids(options)} | _beside(options)
+        more = _source_options(options) | _beside(options)
         return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
     x_name = _x_name(options)
     if model.steps is not None and takes_steps(path, model.steps, x_name, remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
-            return drf.open_dataset(
-                path,
-                steps=steps,
-                x_name=x_name,
-                ids=_ids(options),
-                storage_options=remote,
-                **_beside(options),
-            )
+            more = {"x_name": x_name, "storage_options": remote} | _beside(options)
+            return drf.open_dataset(path, steps=steps, **more)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -373,12 +365,9 @@ def _x_name(options: Mapping[str, Any]) -> str:
     return options["x_name"] or "X"
 
 
-def _ids(options: Mapping[str, Any]) -> list[str]:
-    return list(options.get("ids") or ())
-
-
 def _beside(options: Mapping[str, Any]) -> dict[str, Any]:
-    return chosen(options, "groups extra")
+    """The columns that come beside X, for the functions that open rows."""
+    return {name: options[name] for name in ("ids", "groups", "extra") if options.get(name)}
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -422,9 +411,9 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
     # By the names of the columns, for which the options may have indices.
-    beside, ids = report.get("beside", []), _ids(options)
-    groups = beside[len(ids)] if options.get("groups") is not None else None
-    dataset = drf.open_dataset(rows, ids=beside[: len(ids)], groups=groups, extra=beside[len(ids) :])
+    beside, n_ids = report.get("beside", []), len(options.get("ids") or ())
+    groups = beside[n_ids] if options.get("groups") else None
+    dataset = drf.open_dataset(rows, ids=beside[:n_ids], groups=groups, extra=beside[n_ids:])
     # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
     # where the rows of a fit came from.
     dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)

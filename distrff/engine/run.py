@@ -15,14 +15,7 @@ from distributed import default_client
 
 from distrff.engine.checkpoint import Checkpoint, Replay
 from distrff.engine.progress import FitLine, Observer
-from distrff.engine.reduction import (
-    Arrays,
-    Reduction,
-    Rows,
-    Segmentation,
-    SharedArrays,
-    light_segmentation,
-)
+from distrff.engine.reduction import Arrays, Reduction, Rows, Segmentation, SharedArrays, light_segmentation
 from distrff.engine.tasks import (
     CacheForm,
     Costs,

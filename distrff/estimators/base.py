@@ -32,9 +32,10 @@ from distrff.fitting.problem import (
     WarmStart,
     check_sparse_rows,
     takes_sparse_rows,
+    with_splits,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
-from distrff.io.arrays import as_dataset, as_frame, frame_dtype, holds_more_than_numbers
+from distrff.io.arrays import as_dataset, as_frame, frame_dtype, holds_more_than_numbers, with_columns
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
@@ -111,6 +112,7 @@ class KernelEstimator(BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         checkpoint: str | None = None,
         checkpoint_every: float | None = None,
         storage_options: dict[str, Any] | None = None,
@@ -128,6 +130,9 @@ class KernelEstimator(BaseEstimator):
             categories or objects, for `KernelRidgeClassifier` also several columns of 0 and 1. `KernelPCA`
             ignores it.
         sample_weight : array-like of shape (n_samples,), optional
+        groups : array-like of shape (n_samples,), optional
+            The person, place or batch that each row belongs to, of any type, where new rows will come from
+            others: `cv` then holds out whole groups. A `Dataset` brings its own.
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for the finished parts of the fit. If the
             process, the scheduler or the machine dies, the same call goes on from there, and ends with the
@@ -159,8 +164,7 @@ class KernelEstimator(BaseEstimator):
         KeyboardInterrupt
             In light sweeps after the best model so far was kept, with the status INTERRUPTED.
         """
-        problem = self._problem()
-        dataset = self._rows_to_fit(X, y, sample_weight)
+        dataset, problem = self._rows_and_problem(X, y, sample_weight, groups)
         start = self._start(problem, dataset)
         if start is not None:
             if checkpoint is not None:
@@ -334,7 +338,13 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def plan(
-        self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        checkpoint: str | None = None,
     ) -> Plan:
         """Plan of a `fit` to these rows: its cost, with seconds from a short measurement.
 
@@ -352,7 +362,7 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), checkpoint)
+        fit = begin(*self._rows_and_problem(X, y, sample_weight, groups), checkpoint)
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
@@ -373,6 +383,7 @@ class KernelEstimator(BaseEstimator):
         y: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         checkpoint: str | None = None,
     ) -> Plan:
         """Plan of a `fit` to these rows on workers that need not exist yet.
@@ -390,8 +401,8 @@ class KernelEstimator(BaseEstimator):
         PlanRefused
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        problem = self._problem().for_dataset(dataset)
+        dataset, problem = self._rows_and_problem(X, y, sample_weight, groups)
+        problem = problem.for_dataset(dataset)
         buffer = None if checkpoint is None else saving_buffer_bytes(checkpoint)
         fit = FitContext(dataset, problem, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
@@ -425,8 +436,19 @@ class KernelEstimator(BaseEstimator):
             )
         return dataset
 
-    def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        dataset = self._dataset(X, y, sample_weight)
+    def _rows_and_problem(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Dataset, Problem]:
+        """Rows to fit with the columns that the folds take, and the parameters; both are checked."""
+        problem = self._problem()
+        dataset, frame = self._rows_to_fit(X, y, sample_weight, groups), as_frame(X)
+        # A frame's own columns may be encoded as several, or left out, and folds go by the raw ones.
+        if is_dataframe_like(frame) and not dask.is_dask_collection(frame):
+            known = {*dataset.id_dtypes, *(dataset.column_names or ())}
+            raw = [name for name in problem.held_out.names if name not in known and name in frame.columns]
+            dataset = with_columns(dataset, {name: frame[name] for name in raw}) if raw else dataset
+        return with_splits(dataset, problem)
+
+    def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
+        dataset = self._dataset(X, y, sample_weight, groups)
         check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         check_known(dataset, self._target_kind)
         if self._target_kind == "classes":
@@ -751,13 +773,16 @@ def cross_val_predict(
     y: Any = None,
     sample_weight: Any = None,
     *,
+    groups: Any = None,
     method: str = "predict",
 ) -> Any:
     """Each row's prediction by a model that did not see the row.
 
     A clone of the estimator is fitted once, with folds (`cv` and `fold_by` are its own); scaling, map and
     penalty, where it is searched, are those of all rows, and the models without a fold come from the same
-    sums. A given `alpha` or `C` stays as it is; ``alpha="gcv"`` is searched by the folds instead.
+    sums. A row that several folds hold out has the mean of their values of f; one that none holds out, as of
+    the first span of `ForwardFolds`, has NaN, and a `DataWarning` counts these. A given `alpha` or `C` stays
+    as it is; ``alpha="gcv"`` is searched by the folds instead.
 
     Parameters
     ----------
@@ -765,7 +790,7 @@ def cross_val_predict(
         Fitted or not; it is not changed.
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
         Of shape (n_samples, n_columns), of any storage.
-    y, sample_weight : array-like, optional
+    y, sample_weight, groups : array-like, optional
         As for `fit`. A dataset brings its own.
     method : {"predict", "decision_function", "predict_proba"}
 
@@ -791,7 +816,7 @@ def cross_val_predict(
         raise InputError(f"expected one of distrff's estimators, got {estimator!r}")
     if not hasattr(estimator, method):
         raise InputError(f"a {type(estimator).__name__} has no {method}; choose another method")
-    dataset = estimator._dataset(data, y, sample_weight)
+    dataset = estimator._dataset(data, y, sample_weight, groups)
     # A clone is fitted to the dataset that is judged below: row numbers, and so folds, are the same in both.
     fitted = _with_folds(estimator).fit(dataset)
     folds = fitted._out_of_fold_models()
@@ -802,6 +827,8 @@ def cross_val_predict(
             f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
             DataWarning,
         )
+    # Those of the fit have the columns by which rows were held out.
+    dataset = dataset if fitted._fit_rows is None else fitted._fit_rows
     found = _lazily(fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]

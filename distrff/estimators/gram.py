@@ -46,9 +46,10 @@ def gram(
     y: Any = None,
     sample_weight: Any = None,
     *,
+    groups: Any = None,
     like: GramStatistics | ToeplitzStatistics | None = None,
     targets: str = "auto",
-    cv: int | None = None,
+    cv: Any = None,
     fold_by: str = "hash",
     scale: str = "auto",
     dtype: str = "auto",
@@ -63,7 +64,7 @@ def gram(
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
     features : FeatureMap, optional
         Fitted (then taken as it is) or not (then a clone is fitted on a sample).
-    y, sample_weight : array-like, optional
+    y, sample_weight, groups : array-like, optional
         Unless `data` brings them.
     like : GramStatistics or ToeplitzStatistics, optional
         Take map, scaling, targets and folds from it, so that both can be added or
@@ -71,8 +72,8 @@ def gram(
     targets : {"auto", "numeric", "classes"}
         "auto": numbers are numbers, everything else is a class label. Several columns of classes are several
         labels of a row, 0 or 1 each.
-    cv : int, optional
-        Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
+    cv : int, "auto" or folds, optional
+        Keep the sums apart that these folds take, as for `KernelRidge`; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
     scale : {"auto", "standard", "none"}
     dtype : {"auto", "float32", "float64"}
@@ -96,7 +97,8 @@ def gram(
             "fit a KernelRidge on these, which forms none"
         )
     seed, steps = resolve_seed(random_state), None if like is None else like.steps
-    dataset = open_rows(*through_steps(steps, data, y, sample_weight)[:3])
+    X, y, sample_weight, groups = through_steps(steps, data, y, sample_weight, groups)
+    dataset = open_rows(X, y, sample_weight, groups=groups)
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
@@ -104,7 +106,8 @@ def gram(
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:
-            folds = folds_by(fold_by, like.n_folds, seed)
+            # Files of earlier versions do not hold the rule.
+            folds = folds_by(fold_by, like.n_folds, seed) if like.folds is None else like.folds
             return sums_of(prepared_like(dataset, like, folds, seed=seed, observer=observer), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
@@ -117,11 +120,13 @@ def gram(
     # Sums of equispaced features are free of the kernel, which is chosen when they are solved; other maps are
     # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
+    held_out = checked_folds("auto" if cv is None else cv, fold_by, seed)
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
-        folds=NO_FOLDS if cv is None else checked_folds(cv, fold_by, seed),
+        folds=NO_FOLDS if cv is None else held_out,
+        held_out=held_out,
         scale=scale,
         dtype=dtype,
         seed=seed,
@@ -233,8 +238,7 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
             "this Gram is of another map, or scales its columns differently than the model; make it with "
             "gram(features=model.features_, …) and the model's scale, or fit the model by fit_gram"
         )
-    # The folds of a Gram are a partition of its rows.
-    A, D, k = gram.A.sum(axis=0), gram.specification.n_features, gram.targets.n_outputs
+    A, D, k = gram.whole, gram.specification.n_features, gram.targets.n_outputs
     if model.coef.shape[1] != k:
         raise InputError(
             f"the model has {model.coef.shape[1]} outputs, the Gram {k}; make one of the same targets"

@@ -106,7 +106,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     # Rows that come in several calls.
 
-    def _grow(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
+    def _grow(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: Any = None) -> Self:
         """Add the sums of some rows to those of earlier calls; nothing changes if this fails."""
         if self._growth is None and "model_" in self.__dict__:
             warn(
@@ -118,9 +118,9 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if before is None:
             problem = replace(growing_problem(self), classes=given)
         else:
-            X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
+            X, y, sample_weight, groups = self._later_rows(before.sums, X, y, sample_weight, groups)
             _check_classes(before.sums, given)
-        dataset = self._rows_to_fit(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight, groups)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
@@ -141,15 +141,17 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         self._solve_sums()
         return self
 
-    def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def _later_rows(
+        self, sums: Statistics, X: Any, y: Any, sample_weight: Any, groups: Any
+    ) -> tuple[Any, Any, Any, Any]:
         """Rows of a later call: raw tables go through the steps of the first one."""
-        X, y, sample_weight, _ = through_steps(sums.steps, X, y, sample_weight)
+        X, y, sample_weight, groups = through_steps(sums.steps, X, y, sample_weight, groups)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        return X, y, sample_weight
+        return X, y, sample_weight, groups
 
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
@@ -316,10 +318,15 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Grid to choose from. Default: 25 values, geometric from 1e-9 to 1 times Σs·k(0), and more beyond an
         end that is the best, down to 1e-18 and up to 1e3.
         Values below the rounding noise of the products are left out, and reported.
-    cv : int, default=5
-        Folds, for ``alpha="cv"``.
+    cv : "auto", int, folds, or splitter of scikit-learn
+        Which rows are held out, and so stand for new ones, wherever the fit judges: for ``alpha="cv"``, a map
+        that is chosen, the report. An integer: so many folds of rows at random, or of whole groups where
+        `fit` was given groups. "auto": 5 such folds, but of `EquispacedFourierFeatures` in two or three
+        columns `BlockFolds` like the gaps of the map. Or `GroupFolds`, `BlockFolds`, `ForwardFolds`,
+        `HashFolds`, `ContiguousFolds`. For rows in memory also any splitter of scikit-learn, or a list of
+        (rows to fit, rows to judge); for others KFold, GroupKFold, LeaveOneGroupOut and TimeSeriesSplit.
     fold_by : {"hash", "contiguous"}
-        Folds by a hash of the row number, or as runs of consecutive rows.
+        With a number of folds: rows at random, or runs of consecutive rows.
     fit_intercept : bool, default=True
     scale : {"auto", "standard", "none"}
         "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
@@ -401,12 +408,13 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
 
     _target_kind = "numeric"
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Add rows to the Gram, and solve for the model of all rows so far.
 
         The first call fits map, scaling and a chosen width to its rows, and these stay: rows like the later
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
-        map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
+        map and scaling, up to rounding: row numbers go on, and so do folds at random; groups, cells and spans
+        are those of the first call, and groups that come later are dealt by a hash.
         `alpha`, `alphas`, `fit_intercept` and `tol` count at each call, all other parameters at the first.
         `fit` forgets these sums and keeps none, so that a call after it begins anew, with a
         `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
@@ -418,14 +426,16 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
         sample_weight : array-like of shape (n_samples,), optional
+        groups : array-like of shape (n_samples,), optional
+            As for `fit`; at each call or at none.
 
         Raises
         ------
         InputError
             For rows that cannot be used, or of other columns, targets or table steps than the first ones, or
             outside the bounds of `EquispacedFourierFeatures`; for random binning, ``solver="cg"`` or "sgd"
-            (equispaced features take "cg"), and ``fold_by="contiguous"`` with folds. Where all rows so
-            far are too few for a model, predictions raise it.
+            (equispaced features take "cg"), and folds that follow from the number of all rows. Where all rows
+            so far are too few for a model, predictions raise it.
 
         Notes
         -----
@@ -433,7 +443,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         estimator holds 8·(D + 1 + k)² bytes a fold ("gcv" keeps two), which are pickled with it, since no row
         is kept from which they could be made again. So intervals take `calibrate`, and `evaluate` needs data.
         """
-        return self._grow(X, y, sample_weight)
+        return self._grow(X, y, sample_weight, groups)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Predictions, lazily for dask arrays.
@@ -580,7 +590,15 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             return targets.classes
         return super().classes_
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        classes: Any = None,
+        *,
+        groups: Any = None,
+    ) -> Self:
         """Add rows to the Gram, and solve for the model of all rows so far.
 
         See `KernelRidge.partial_fit`. The report has no accuracy of such a fit, whose rows are gone.
@@ -600,7 +618,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             As that of `KernelRidge`; for labels that are not among the classes, other classes than at the
             first call, and ``class_weight="balanced"``, which follows from all rows (a dict does not).
         """
-        return self._grow(X, y, sample_weight, classes)
+        return self._grow(X, y, sample_weight, groups, classes)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -23,7 +23,7 @@ from distrff.features.equispaced import (
     scaled_widths,
 )
 from distrff.features.fitted import FittedMap
-from distrff.features.search.line import descend, halving
+from distrff.features.search.sample import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
@@ -340,7 +340,7 @@ class ToeplitzStatistics(RowSums):
     words: ClassVar[tuple[str, str, str]] = "these sums have", "the first sums hold", "these sums"
 
     @property
-    def n_folds(self) -> int:
+    def n_sums(self) -> int:
         return len(self.parts)
 
     @property
@@ -365,8 +365,8 @@ class ToeplitzStatistics(RowSums):
         return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
 
     def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        if other.n_folds != self.n_folds:
-            raise InputError(f"these sums have {self.n_folds} and {other.n_folds} folds; {LIKE_THE_FIRST}")
+        if other.n_sums != self.n_sums:
+            raise InputError(f"these sums have {self.n_sums} and {other.n_sums} folds; {LIKE_THE_FIRST}")
         return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
     def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:

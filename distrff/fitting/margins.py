@@ -40,13 +40,7 @@ from distrff.fitting.light import (
     model_peak_bytes,
 )
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
-from distrff.fitting.result import (
-    FitResult,
-    coef_and_intercept,
-    end_of_grid,
-    in_units,
-    rkhs_norm,
-)
+from distrff.fitting.result import FitResult, coef_and_intercept, end_of_grid, in_units, rkhs_norm
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise

@@ -18,9 +18,18 @@ from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fitted import FittedMap, MapOutline, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
+from distrff.io.arrays import with_columns
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
-from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, AutoFolds, Folds, OneHeldOut, folds_by
+from distrff.preprocessing.folds import (
+    FOLD_RULES,
+    NO_FOLDS,
+    AnySplitter,
+    AutoFolds,
+    Folds,
+    OneHeldOut,
+    folds_by,
+)
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -33,6 +42,7 @@ MAX_SWEEPS = 200
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
 _N_FOLDS = 5  # of cv="auto"
+_MIN_ROWS_OF_MAP = 1000  # of fewer the rim of a cloud looks like gaps
 # C² times sums over rows must stay below the largest float64, 1e308, and its inverse above the smallest.
 _MAX_C = 1e50
 _RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
@@ -272,6 +282,7 @@ class Problem:
         """The folds that these rows have; of a mere number, whole groups where there are some."""
         if isinstance(folds, AutoFolds):
             is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
+            is_map &= dataset.n_rows >= _MIN_ROWS_OF_MAP
             if dataset.groups is not None or is_map:
                 from distrff.preprocessing import splits  # few fits need them
 
@@ -542,10 +553,12 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
     if is_auto := isinstance(cv, str) and cv == "auto":
         cv = _N_FOLDS
-    if is_splitter(cv) and not isinstance(cv, Folds):
-        from distrff.preprocessing.splits import SplitterFolds  # few fits need it
+    if isinstance(cv, list | tuple):
+        from sklearn.model_selection import check_cv  # half a second, for few fits
 
-        cv = SplitterFolds(cv)
+        cv = check_cv(cv)
+    if hasattr(cv, "split") and hasattr(cv, "get_n_splits"):
+        return AnySplitter(splitter=cv)
     if isinstance(cv, Folds):
         if fold_by != "hash":
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
@@ -557,16 +570,37 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     return replace(folds, is_free=is_auto) if isinstance(folds, AutoFolds) else folds
 
 
-def is_splitter(cv: Any) -> bool:
-    """Whether it splits rows as scikit-learn's splitters do."""
-    return hasattr(cv, "split") and hasattr(cv, "get_n_splits")
-
-
 def _check_size(name: str, C: float, hard_margin: bool) -> None:
     """Raise InputError for a C so large or small that C² times sums over rows overflows or vanishes."""
     if not 1 / _MAX_C <= C <= _MAX_C:
         beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
         raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")
+
+
+def with_splits(dataset: Dataset, problem: Problem) -> tuple[Dataset, Problem]:
+    """Both with folds of ours in the place of a splitter of scikit-learn.
+
+    Rows in memory have those of any splitter, by its indices, which come beside them as a column; of others
+    the splitter must have a meaning without them.
+    """
+    asked = problem.held_out
+    if not isinstance(asked, AnySplitter):
+        return dataset, problem
+    from distrff.preprocessing.splits import PatternFolds, translated  # few fits need them
+
+    folds: Folds
+    if dataset.block_rows == 0:
+        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+        groups, name = block.ids.get(dataset.groups or ""), repr(asked.splitter)
+        try:
+            splits = list(asked.splitter.split(block.X, block.y, groups))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"cv={name} cannot split these rows: {error}") from error
+        folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, f"rows of {name}", name)
+        dataset = with_columns(dataset, {f"rows of {name}": numbers})
+    else:
+        folds = translated(asked.splitter, child_seed(problem.seed, "folds"))
+    return dataset, problem.with_folds(lambda of: folds if of is asked else of)
 
 
 # A fit of the problem to rows: before its first pass, and after it.

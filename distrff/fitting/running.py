@@ -201,7 +201,7 @@ class RunningSums:
                 f"rows of at least two classes"
             )
         search, folds = problem.penalty.search, self.sums.by_folds
-        # "cv" sums a fold each, "gcv" one held-out fold: neither search can use the other's sums.
+        # "cv" sums what its folds take, "gcv" one held-out fold: neither search can use the other's sums.
         has_folds = folds.n_folds > 0 and isinstance(folds, OneHeldOut) == (search == "gcv")
         if search is not None and not has_folds:
             raise InputError(

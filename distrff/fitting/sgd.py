@@ -40,12 +40,7 @@ from distrff.fitting.light import (
 )
 from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
-from distrff.fitting.result import (
-    AlphaSearch,
-    FitResult,
-    coef_and_intercept,
-    iterative_result,
-)
+from distrff.fitting.result import AlphaSearch, FitResult, coef_and_intercept, iterative_result
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, drift_message, drift_shares

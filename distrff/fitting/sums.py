@@ -60,7 +60,7 @@ class RowSums(ABC):
     y_is_1d: bool
     column_names: tuple[str, ...] | None = None
     steps: TableSteps | None = None
-    folds: Folds | None = None  # by which rows were summed; None of a file, which does not hold the rule
+    folds: Folds | None = None  # by which rows were summed; None of files of earlier versions
 
     kind: ClassVar[str]
     """Of its file."""
@@ -75,7 +75,7 @@ class RowSums(ABC):
 
     @property
     @abstractmethod
-    def n_folds(self) -> int: ...
+    def n_sums(self) -> int: ...
 
     @property
     @abstractmethod
@@ -85,7 +85,12 @@ class RowSums(ABC):
     @property
     def by_folds(self) -> FoldSums:
         """The folds by these sums: of an unknown rule one a sum."""
-        return SumsOfFolds(self.n_folds) if self.folds is None else self.folds
+        return SumsOfFolds(self.n_sums) if self.folds is None else self.folds
+
+    @property
+    def n_folds(self) -> int:
+        """1 where no rows are held out."""
+        return max(1, self.by_folds.n_folds)
 
     @abstractmethod
     def _check_map(self, other: Self) -> None:
@@ -119,6 +124,14 @@ class RowSums(ABC):
                 f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
+        if self.folds is not None and other.folds is not None:
+            from distrff.preprocessing.splits import same_rule  # with all kinds of folds
+
+            if not same_rule(self.folds, other.folds):
+                raise InputError(
+                    f"{self.words[2]} hold out other rows ({self.folds.words}, and {other.folds.words}), or "
+                    f"the same by another dealing; {LIKE_THE_FIRST}"
+                )
         return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
     @abstractmethod
@@ -202,6 +215,10 @@ class RowSums(ABC):
             "column_names": None if self.column_names is None else list(self.column_names),
             "steps": None if self.steps is None else self.steps.to_dict(),
         }
+        if self.folds is not None:
+            from distrff.preprocessing.splits import folds_to_dict  # as above
+
+            metadata["folds"] = folds_to_dict(self.folds)
         write_group(
             url,
             own_arrays | arrays,
@@ -237,12 +254,18 @@ class RowSums(ABC):
             )
             own = cls._from_parts(arrays, metadata, specification, targets)
             steps = metadata.get("steps")  # files of earlier versions have neither these nor names
+            folds = None
+            if metadata.get("folds") is not None:
+                from distrff.preprocessing.splits import folds_from_dict  # as above
+
+                folds = folds_from_dict(metadata["folds"])
             shared = {
                 "scaling": scaling,
                 "targets": targets,
                 "y_is_1d": metadata["y_is_1d"],
                 "column_names": metadata.get("column_names"),
                 "steps": None if steps is None else TableSteps.from_dict(steps),
+                "folds": folds,
             }
             found = cls(**{"specification": specification} | shared | own)
             # Before anything is derived from the sizes in the file, which may be forged.
@@ -269,6 +292,8 @@ class RowSums(ABC):
         check_count("the number of features", specification.n_features)
         if not self.targets.fits(self.targets.n_outputs):
             raise ModelFileError("its targets do not fit together")
+        if self.folds is not None and self.folds.n_sums != self.n_sums:
+            raise ModelFileError(f"its folds have {self.folds.n_sums} sums, and there are {self.n_sums}")
         if not isinstance(self.y_is_1d, bool):
             raise ModelFileError("it does not tell whether targets have one dimension")
         for wrong, holds in COLUMN_CHECKS.items():
@@ -316,8 +341,13 @@ class GramStatistics(RowSums):
     words: ClassVar[tuple[str, str, str]] = "this Gram has", "the first Gram holds", "these Grams"
 
     @property
-    def n_folds(self) -> int:
+    def n_sums(self) -> int:
         return len(self.A)
+
+    @property
+    def whole(self) -> np.ndarray:
+        """The Gram of all rows, (p, p)."""
+        return np.sum(self.A, axis=0, where=self._is_in_total)
 
     @property
     def weight(self) -> float:
@@ -338,7 +368,7 @@ class GramStatistics(RowSums):
             )
         if self.A.shape != other.A.shape:
             raise InputError(
-                f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
+                f"these Grams have {self.n_sums} and {other.n_sums} folds of {self.A.shape[1:]} and "
                 f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
             )
 
@@ -349,9 +379,8 @@ class GramStatistics(RowSums):
         return self._combined(other, self.A + other.A)
 
     def _rest(self, other: GramStatistics) -> GramStatistics:
-        first, second = (one.A.sum(0, keepdims=True, where=one._is_in_total) for one in (self, other))
         # The difference of two sums, and not of folds: nobody knows in which fold the forgotten rows were.
-        return replace(self._combined(other, first - second), folds=None)
+        return replace(self._combined(other, (self.whole - other.whole)[None]), folds=None)
 
     @property
     def _is_in_total(self) -> np.ndarray:

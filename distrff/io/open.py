@@ -11,14 +11,7 @@ from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
-from distrff.io.arrays import (
-    arrays_dataset,
-    as_frame,
-    is_table,
-    paired,
-    persisted_text,
-    with_groups,
-)
+from distrff.io.arrays import arrays_dataset, as_frame, is_table, paired, persisted_text, with_groups
 from distrff.io.dataset import Dataset, values_of
 from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes

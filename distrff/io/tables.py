@@ -1134,9 +1134,8 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
     if weight is not None:
         places[weight] = (weight, None)
     # A name that stands twice takes one place.
-    if len(places) < len(names) + dataset.n_targets + dataset.has_weights or not beside.keys().isdisjoint(
-        names
-    ):
+    n_places = len(names) + dataset.n_targets + dataset.has_weights
+    if len(places) < n_places or not beside.keys().isdisjoint(names):
         raise InputError(
             f"{dataset.source}: a column of X has the name of the target, the weights or an array beside X; "
             f"rename it"

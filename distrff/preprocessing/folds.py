@@ -192,6 +192,8 @@ class Folds(FoldSums, ABC):
     is_drawn: bool = False
     """Whether a seed draws them."""
     seed: int | None = None
+    names: tuple[Any, ...] = ()
+    """Their columns as they were given: names, or places of features."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
 
@@ -338,6 +340,13 @@ class AutoFolds(HashFolds):
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         return HashFolds(self.n_folds, self.seed, self.first_row)
+
+
+@dataclass(frozen=True)
+class AnySplitter(NoFolds):
+    """The folds of a splitter of scikit-learn, which become ours before a row is read."""
+
+    splitter: Any = None
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import re
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from distrff.errors import InputError
+from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.folds import (
     ContiguousFolds,
     Folds,
     HashFolds,
     Keys,
     Memberships,
+    NoFolds,
+    OneHeldOut,
     RowsOfFolds,
     group_hashes,
 )
 from distrff.utils.random import mixed_bits, row_hash, stream
 from distrff.utils.text import listed, number_text
-from distrff.utils.validation import check_count, is_number
+from distrff.utils.validation import check_count, is_finite, is_number
 
 # Where the columns of folds are: among the features, by their place, or beside them, by their name.
 
@@ -64,7 +69,8 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
         missing = ~np.isfinite(numbers)
     else:
         raise InputError(
-            f"folds go by the column {name!r}, which holds {values[0]!r}; give a column of numbers or times"
+            f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
+            f"numbers or times"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -134,11 +140,18 @@ class GroupFolds(Folds):
     dealt: np.ndarray | None = field(default=None, repr=False)  # hashes of the groups, ascending
     own_fold: np.ndarray | None = field(default=None, repr=False)  # of each of these
     needs_all_rows = False
-    needs_survey = True
     is_drawn = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds, 2, or_none=True)
+
+    @property
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
+        return () if self.by is None else (self.by,)
+
+    @property
+    def needs_survey(self) -> bool:  # type: ignore[override]
+        return self.dealt is None
 
     @property
     def words(self) -> str:
@@ -277,8 +290,7 @@ class ForwardFolds(Folds):
         check_count("n_folds", self.n_folds)
 
     @property
-    def columns(self) -> tuple[Any, ...]:
-        """Names of the columns as they were given."""
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
         if self.by is None:
             return ()
         return (self.by,) if isinstance(self.by, str | Integral) else tuple(self.by)
@@ -293,9 +305,10 @@ class ForwardFolds(Folds):
 
     @property
     def words(self) -> str:
-        order = "the rows' order" if self.by is None else listed([*map(str, self.columns)])
+        order = "the rows' order" if self.by is None else listed([*map(str, self.names)])
         more = "" if not self.gap else f", less a gap of {self.gap}"
         more += "" if self.window is None else f", at most {self.window} back"
+        more += f"; of equal sizes to within {self.error:,} rows" if self.error else ""
         return f"spans of {order}, each held out of a model of what came before{more}"
 
     @property
@@ -313,11 +326,11 @@ class ForwardFolds(Folds):
         return _runs(self.train_runs, self.n_folds, self.n_sums)
 
     def of_dataset(self, rows: RowsOfFolds) -> ForwardFolds:
-        places = tuple(_place(name, rows) for name in self.columns)
+        places = tuple(_place(name, rows) for name in self.names)
         is_time = any(_is_time(place, rows) for place in places)
         if len(places) > 1 and (self.gap or self.window is not None):
             raise InputError(
-                f"a gap or a window of several columns ({listed([*map(str, self.columns)])}) has no unit; "
+                f"a gap or a window of several columns ({listed([*map(str, self.names)])}) has no unit; "
                 f"give one column of times"
             )
         found = replace(self, places=places, is_time=is_time)
@@ -339,14 +352,10 @@ class ForwardFolds(Folds):
         if given is None:
             return np.inf
         if self.is_time and not (is_number(given) and given == 0):
-            try:
-                span = pd.Timedelta(given).total_seconds() if not is_number(given) else None
-            except ValueError:
-                span = None
-            if span is None or not span >= 0:
+            if not (span := _seconds(given)) >= 0:
                 raise InputError(f"{name} must be a time span such as '7d', got {given!r}")
-            return float(span)
-        if not is_number(given) or not float(given) >= 0:
+            return span
+        if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
         return float(given)
@@ -354,7 +363,7 @@ class ForwardFolds(Folds):
     def _values(self, keys: Keys) -> np.ndarray:
         if not self.places:
             return keys.numbers.astype(np.float64)[:, None]
-        columns = zip(self.places, self.columns, strict=True)
+        columns = zip(self.places, self.names, strict=True)
         return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
 
     def survey(self, keys: Keys) -> OrderCounts:
@@ -370,7 +379,7 @@ class ForwardFolds(Folds):
             most = len(before) - (self.n_folds - fold)
             if least > most:
                 raise InputError(
-                    f"{listed([*map(str, self.columns)])} has {len(before)} different values, and "
+                    f"{listed([*map(str, self.names)])} has {len(before)} different values, and "
                     f"{self.n_folds} forward folds need {self.n_folds + 1}; give fewer folds"
                 )
             # The value whose rank is nearest to where the span would begin if all values differed.
@@ -406,6 +415,19 @@ class ForwardFolds(Folds):
 _SPANS = ("gap", "window")
 
 
+def _seconds(span: Any) -> float:
+    """Seconds of a time span; NaN of what is none."""
+    if isinstance(span, str):
+        # pandas warns of "7d", whose unit will be "D" alone, and takes "7" for nanoseconds.
+        span = re.sub(r"(?<![A-Za-z])[dwH](?![A-Za-z])", lambda unit: unit[0].swapcase(), span)
+    if is_number(span) or (isinstance(span, str) and not re.search("[A-Za-z]", span)):
+        return np.nan
+    try:
+        return float(pd.Timedelta(span).total_seconds())
+    except (TypeError, ValueError):
+        return np.nan
+
+
 def _ranks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How many edges, ascending, are at or before each value; several columns are in lexicographic order."""
     if values.shape[1] == 1:
@@ -432,9 +454,11 @@ def _runs(runs: np.ndarray | None, n_folds: int, n_sums: int) -> np.ndarray:
 
 _MAX_CELLS, _MAX_COUNTED_CELLS = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
-_FEWEST_GAPS = 0.02  # share of cells below which a map counts as full
+_FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
+_FULL_BESIDE = 1 / 3  # of the mean rows of a cell
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _MAX_SHIFTS = 100
+_PLACES = "the places to be predicted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,6 +518,19 @@ class Occupancy:
         return (np.ptp(self.cells, axis=0) + 1) * self.pitches
 
 
+def _gaps(occupied: np.ndarray) -> np.ndarray:
+    """Whether each cell is in a gap: empty, and not beside sparse rows as at the rim of a cloud."""
+    from scipy import ndimage  # for few fits
+
+    regions, n_regions = ndimage.label(occupied == 0, np.ones([3] * occupied.ndim))
+    beside = np.where(occupied > 0, ndimage.grey_dilation(regions, 3), 0)
+    n_beside, n_rows = (np.bincount(beside.ravel(), A, n_regions + 1)[1:] for A in (None, occupied.ravel()))
+    counts = n_rows / np.maximum(1, n_beside)
+    # The border of a gap cuts cells in half; of a normal cloud cells beside the empty ones have a fifth.
+    is_gap = np.append(False, counts >= _FULL_BESIDE * occupied[occupied > 0].mean())
+    return is_gap[regions]
+
+
 @dataclass(frozen=True, eq=False)
 class BlockFolds(Folds):
     """Cells of a map: the rows of a cell are held out together, as are those of other cells of its fold.
@@ -547,11 +584,11 @@ class BlockFolds(Folds):
             raise InputError(
                 "buffer goes with cells; folds like other places have their distances by themselves"
             )
-        if isinstance(self.like, str) and self.like != "gaps":
+        if isinstance(self.like, str) and self.like not in ("gaps", _PLACES):
             raise InputError(f"like must be 'gaps', rows or a grid, got {self.like!r}")
 
     @property
-    def names(self) -> tuple[Any, ...]:
+    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
         return (self.columns,) if isinstance(self.columns, str | Integral) else tuple(self.columns)
 
     @property
@@ -562,7 +599,7 @@ class BlockFolds(Folds):
     def words(self) -> str:
         names = listed([*map(str, self.names)])
         if self.like is not None:
-            shape = "the gaps" if isinstance(self.like, str) else "the places to be predicted"
+            shape = "the gaps" if isinstance(self.like, str) and self.like == "gaps" else _PLACES
             return f"rows in the shape of {shape} on {names}"
         cells = "" if self.pitches is None else " × ".join(f"{pitch:.3g}" for pitch in self.pitches) + " "
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
@@ -580,8 +617,7 @@ class BlockFolds(Folds):
         sizes = np.atleast_1d(np.asarray(self.size, dtype=np.float64))
         if sizes.shape not in ((1,), (len(self.names),)) or not (np.isfinite(sizes) & (sizes > 0)).all():
             raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
-        sizes = np.broadcast_to(sizes, len(self.names)).copy()
-        return replace(found, pitches=None if self.like is not None else sizes)
+        return found if self.like is not None else replace(found, pitches=np.resize(sizes, len(self.names)))
 
     def _points(self, keys: Keys) -> np.ndarray:
         columns = zip(self.places, self.names, strict=True)
@@ -674,8 +710,14 @@ class BlockFolds(Folds):
             _, copy = min(drawn, key=lambda pair: pair[0])
             held |= copy.astype(np.uint64) << np.uint64(fold)
             shares.append(float(counts[copy].sum()))
-        pitches = np.ldexp(1.0, exponents)
-        return replace(self, pitches=pitches, first_cell=first, held=held, share=float(np.mean(shares)))
+        return replace(
+            self,
+            like=self.like if isinstance(self.like, str) else _PLACES,
+            pitches=np.ldexp(1.0, exponents),
+            first_cell=first,
+            held=held,
+            share=float(np.mean(shares)),
+        )
 
     def _shape_of(self, survey: Occupancy) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
         """Whether each cell over the bounds is wanted, its rows, the first cell and the pitches' exponents.
@@ -701,7 +743,7 @@ class BlockFolds(Folds):
 
     def _wanted(self, survey: Occupancy, first: np.ndarray, occupied: np.ndarray) -> np.ndarray:
         if isinstance(self.like, str):
-            return occupied == 0
+            return _gaps(occupied)
         cells = np.floor(self._wanted_points() / survey.pitches).astype(np.int64) - first
         cells = np.unique(cells[((cells >= 0) & (cells < occupied.shape)).all(axis=1)], axis=0)
         if not len(cells):
@@ -770,22 +812,7 @@ class BlockFolds(Folds):
 # Any folds, by the rows that each one judges and is fitted to.
 
 
-@dataclass(frozen=True, eq=False)
-class SplitterFolds(Folds):
-    """The folds of a splitter of scikit-learn, which `translated` makes ours before a row is read."""
-
-    splitter: Any
-    words = "a splitter"
-
-    @property
-    def n_folds(self) -> int:  # type: ignore[override]
-        return 2  # at least: it may take rows or groups to tell
-
-    def sums(self, keys: Keys) -> Memberships:
-        raise NotImplementedError
-
-
-def translated(cv: Any, *, has_groups: bool, seed: int) -> Folds:
+def translated(cv: Any, seed: int) -> Folds:
     """The folds of ours that mean what a splitter of scikit-learn means, for rows that are not in memory.
 
     Raises InputError with the nearest of ours for a splitter that has none.
@@ -802,7 +829,7 @@ def translated(cv: Any, *, has_groups: bool, seed: int) -> Folds:
     if kind == "LeaveOneGroupOut":
         return GroupFolds(None, None, seed)
     if kind == "TimeSeriesSplit" and given["test_size"] is None:
-        return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"])
+        return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"] or None)
     nearest = {
         "PredefinedSplit": "GroupFolds(by=...) with the column of the folds",
         "StratifiedKFold": "HashFolds(), whose folds of many rows have nearly equal shares of each class",
@@ -906,3 +933,77 @@ class SomeFolds(Folds):
 
     def sums(self, keys: Keys) -> Memberships:
         return self.whole.sums(keys)
+
+    def of_dataset(self, rows: RowsOfFolds) -> SomeFolds:
+        return replace(self, whole=self.whole.of_dataset(rows))
+
+    def after(self, n_rows: int) -> SomeFolds:
+        return replace(self, whole=self.whole.after(n_rows))
+
+
+# Folds in files.
+
+
+def folds_to_dict(folds: Folds) -> dict[str, Any]:
+    """A JSON-compatible description, from which `folds_from_dict` makes the folds again."""
+    return {"kind": type(folds).__name__} | {
+        one.name: _to_plain(getattr(folds, one.name))
+        for one in fields(folds)  # type: ignore[arg-type]  # all kinds are dataclasses
+    }
+
+
+def folds_from_dict(values: Mapping[str, Any]) -> Folds:
+    """The folds of a file; raises ModelFileError for others."""
+    kinds = (
+        NoFolds,
+        HashFolds,
+        OneHeldOut,
+        ContiguousFolds,
+        GroupFolds,
+        ForwardFolds,
+        BlockFolds,
+        PatternFolds,
+    )
+    by_name: dict[str, Any] = {kind.__name__: kind for kind in (*kinds, SomeFolds)}
+    if values.get("kind") not in by_name:
+        raise ModelFileError(f"its folds are of an unknown kind: {values.get('kind')!r}")
+    own = {name: _from_plain(value) for name, value in values.items() if name != "kind"}
+    found: Folds = by_name[values["kind"]](**own)
+    return found
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes())).decode()
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+    if isinstance(value, Folds):
+        return folds_to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_to_plain(one) for one in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, str | bool | int | float | None) else str(value)
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if "kind" in value:
+            return folds_from_dict(value)
+        data = zlib.decompress(base64.b64decode(value["data"]))
+        return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
+
+
+# What differs between parts of one dataset, or means nothing for sums.
+_OF_PARTS = ("first_row", "n_rows", "seed")
+
+
+def same_rule(first: Folds, second: Folds) -> bool:
+    """Whether folds hold the same rows out, so that their sums may be added.
+
+    Rows at random, and runs of rows, may be others in each part: any partition of the rows is as good.
+    """
+    one, two = (folds_to_dict(folds) for folds in (first, second))
+    if isinstance(first, HashFolds | ContiguousFolds):
+        one, two = ({k: v for k, v in values.items() if k not in _OF_PARTS} for values in (one, two))
+    return one == two

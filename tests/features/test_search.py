@@ -21,7 +21,6 @@ from distrff.features.search.candidates import (
     choose,
     judge_candidate,
 )
-from distrff.features.search.line import descend, halving
 from distrff.features.search.ridge import (
     GRIDS,
     BinnedRidge,
@@ -30,7 +29,7 @@ from distrff.features.search.ridge import (
     NystroemRidge,
     best_width,
 )
-from distrff.features.search.sample import HeldOutError, SearchSample
+from distrff.features.search.sample import HeldOutError, SearchSample, descend, halving
 from distrff.features.search.widths import single_column_r2
 from distrff.kernels.stationary import Gaussian, Laplacian
 from tests.support.draws import seed_of

@@ -7,14 +7,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    LeaveOneGroupOut,
+    PredefinedSplit,
+    RepeatedKFold,
+    TimeSeriesSplit,
+)
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.preprocessing.folds import Folds, HashFolds, Keys, Memberships
+from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships
+from distrff.preprocessing.splits import ForwardFolds, GroupFolds
 
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
@@ -69,31 +80,11 @@ class Buffered(Known):
             yield rows[(rows < start - 7) | (rows >= start + length + 7)], rows[start : start + length]
 
 
-@dataclass(frozen=True)
-class Forward(Known):
-    """Runs of rows, each judged by a model of all rows before it; the first run is judged by none."""
-
-    n_folds: int = 3
-
-    @property
-    def n_sums(self) -> int:
-        return self.n_folds + 1
-
-    @property
-    def test(self) -> np.ndarray:
-        return np.eye(self.n_folds, self.n_sums, 1, dtype=np.int8)
-
-    @property
-    def train(self) -> np.ndarray:
-        return np.tri(self.n_folds, self.n_sums, dtype=np.int8)
-
-    def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), keys.numbers // (N // self.n_sums))
+class Spans(ForwardFolds):
+    """Runs of rows, each judged by a model of 60 rows at most before it and a gap of 5."""
 
     def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        rows, length = np.arange(N), N // self.n_sums
-        for stop in range(length, N, length):
-            yield rows[:stop], rows[stop : stop + length]
+        yield from TimeSeriesSplit(4, gap=5, max_train_size=60).split(np.empty((N, 1)))
 
 
 @dataclass(frozen=True)
@@ -159,7 +150,7 @@ class Apart(Known):
             yield rows[abs(run - fold) > 1], rows[run == fold]
 
 
-KINDS = [Buffered(), Forward(), Overlapping(), Partial(), Apart()]
+KINDS = [Buffered(), Spans(None, 4, 5, 60), Overlapping(), Partial(), Apart()]
 any_folds = pytest.mark.parametrize("folds", KINDS, ids=lambda folds: type(folds).__name__)
 EQUISPACED = drf.EquispacedFourierFeatures(drf.Gaussian(0.7), 200)
 
@@ -200,6 +191,79 @@ def test_ridge_is_that_of_explicit_rows(
     results = model.cv_results_
     np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=1e-8)
     np.testing.assert_allclose(results["mean_score"], errors.sum(axis=1) / weights.sum(), rtol=1e-8)
+
+
+# Sizes that all differ, so that there is one way to deal the largest first.
+GROUPS = np.repeat(np.arange(15), np.arange(15) * 2 + 2)
+PARTS = np.arange(N) % 7 - 1  # −1 for rows that are held out by no fold
+
+
+@pytest.mark.parametrize("n_features", [40, 256])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (GroupKFold(4), GroupFolds(n_folds=4)),
+        (LeaveOneGroupOut(), GroupFolds(n_folds=None)),
+        (TimeSeriesSplit(4, gap=5, max_train_size=60), ForwardFolds(None, 4, 5, 60)),
+        (TimeSeriesSplit(7), ForwardFolds(None, 7)),
+        (KFold(6), ContiguousFolds(6)),
+        (PredefinedSplit(PARTS), None),
+        (RepeatedKFold(n_splits=3, n_repeats=2, random_state=0), None),
+    ],
+    ids=lambda folds: type(folds).__name__,
+)
+def test_errors_are_those_of_a_grid_search(
+    rng: np.random.Generator, theirs: Any, ours: Any, n_features: int
+) -> None:
+    """Fold by fold and alpha by alpha: with the splitter itself, and with the folds of ours that it means."""
+    X, Y, _ = numbers(rng)
+    groups = None
+    if "Group" in type(theirs).__name__:
+        groups = rng.permutation(GROUPS)
+    model = drf.KernelRidge(
+        drf.FourierFeatures(drf.Gaussian(0.7), n_features, random_state=0),
+        alphas=ALPHAS,
+        scale="none",
+        random_state=0,
+    )
+    search = GridSearchCV(
+        Ridge(solver="cholesky"), {"alpha": ALPHAS}, cv=theirs, scoring="neg_mean_squared_error"
+    )
+    n_folds = theirs.get_n_splits(X, Y, groups)
+    for cv in (theirs, ours):
+        if cv is None:
+            continue
+        found = model.set_params(cv=cv).fit(X, Y, groups=groups)
+        search.fit(found.features_.transform(X), Y, groups=groups)
+        errors = -np.stack([search.cv_results_[f"split{k}_test_score"] for k in range(n_folds)], axis=1)
+        scores = found.cv_results_["fold_scores"]
+        if isinstance(cv, GroupFolds):  # numbered otherwise
+            errors, scores = (A[:, np.argsort(A[0])] for A in (errors, scores))
+        np.testing.assert_allclose(scores, errors, rtol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (GroupKFold(4), GroupFolds(n_folds=4)),
+        (TimeSeriesSplit(4, gap=5), ForwardFolds(None, 4, 5)),
+        (KFold(6), ContiguousFolds(6)),
+    ],
+    ids=lambda folds: type(folds).__name__,
+)
+def test_lazy_rows_have_the_folds_that_a_splitter_means(
+    rng: np.random.Generator, theirs: Any, ours: Any
+) -> None:
+    X, Y, _ = numbers(rng)
+    groups = rng.permutation(GROUPS) if isinstance(ours, GroupFolds) else None
+    features = drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0)
+    model = drf.KernelRidge(features, cv=ours, scale="none", random_state=0)
+    expected = model.fit(X, Y, groups=groups).cv_results_["fold_scores"]
+    lazy = [None if A is None else da.from_array(A, chunks=71) for A in (X, Y, groups)]
+    found = model.set_params(cv=theirs).fit(lazy[0], lazy[1], groups=lazy[2])
+    np.testing.assert_array_equal(found.cv_results_["fold_scores"], expected)
+    with pytest.raises(InputError, match=r"PredefinedSplit splits rows in memory.*use GroupFolds\(by="):
+        model.set_params(cv=PredefinedSplit(PARTS)).fit(*lazy[:2])
 
 
 def judgements(model: Any, X: np.ndarray, y: np.ndarray, folds: Known) -> tuple[np.ndarray, np.ndarray]:

@@ -5,12 +5,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.fitting.result import (
-    _left_out_error,
-    _regularised_inverse,
-    exchangeability,
-    parts_by_columns,
-)
+from distrff.fitting.result import _left_out_error, _regularised_inverse, exchangeability, parts_by_columns
 from distrff.fitting.rows import rows_in_runs
 from distrff.kernels.stationary import Matern
 

@@ -253,12 +253,14 @@ def test_intervals_belong_to_the_metadata_that_tell_of_them(tmp_path):
     path = tmp_path / "m.zarr"
     write(path, *older, ("metadata", ("intervals",), GONE))
     assert drf.load_model(str(path)).intervals is None
+    write(path, *newer, ("metadata", ("intervals", "n_groups"), GONE))  # as before there were groups
+    assert drf.load_model(str(path)).intervals.n_groups == 0
     write(path, *newer, ("metadata", ("intervals",), GONE))
     with pytest.raises(InputError, match="nothing is known of an array 'interval_"):
         drf.load_model(str(path))
     for key, value in [
         ("source", "by an oracle"), ("source", ["calibrated"]), ("n_rows", -1), ("n_rows", 2.5),
-        ("n_rows", True), ("n_outside", None), ("n_unseen", 2**64),
+        ("n_rows", True), ("n_outside", None), ("n_unseen", 2**64), ("n_groups", "some"),
     ]:  # fmt: skip
         write(path, *newer, ("metadata", ("intervals", key), value))
         with pytest.raises(InputError, match=r"m\.zarr"):

@@ -20,7 +20,6 @@ from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fitted import FittedMap, MapOutline, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.line import FARTHEST, halving
 from distrff.features.search.metric import (
     ANYWHERE,
     column_widths,
@@ -31,11 +30,13 @@ from distrff.features.search.metric import (
 )
 from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, best_width
 from distrff.features.search.sample import (
+    FARTHEST,
     SAMPLE_ROWS,
     THINNING,
     HeldOutError,
     SearchSample,
     coded_targets,
+    halving,
     median_distance,
 )
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales

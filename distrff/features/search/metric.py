@@ -12,9 +12,8 @@ from scipy.linalg import eigh, svd
 
 from distrff.errors import InputError
 from distrff.features.base import RowsInMemory, Sample
-from distrff.features.search.line import descend
 from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, FittedRidge, FourierRidge, best_width
-from distrff.features.search.sample import THINNING, HeldOutError, SearchSample, median_distance
+from distrff.features.search.sample import THINNING, HeldOutError, SearchSample, descend, median_distance
 from distrff.features.search.widths import LikelihoodBudget, relevant_length_scales
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary

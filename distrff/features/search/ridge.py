@@ -15,8 +15,7 @@ from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinIds, Grids, occupied_bins
 from distrff.features.equispaced import Box, Lattice
 from distrff.features.fourier import draw_frequencies
-from distrff.features.search.line import FARTHEST, descend
-from distrff.features.search.sample import HeldOutError, SearchSample
+from distrff.features.search.sample import FARTHEST, HeldOutError, SearchSample, descend
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
 from distrff.solvers.ridge import noise_floor, path_ridge

@@ -13,9 +13,16 @@ from scipy.optimize import minimize
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.base import RowSource, Sample
-from distrff.features.search.line import Line, descend
 from distrff.features.search.ridge import SmallRidge
-from distrff.features.search.sample import SAMPLE_ROWS, THINNING, SearchSample, coded_targets, median_distance
+from distrff.features.search.sample import (
+    SAMPLE_ROWS,
+    THINNING,
+    Line,
+    SearchSample,
+    coded_targets,
+    descend,
+    median_distance,
+)
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.coding import EQUAL_TO_ROUNDING, Moments

@@ -17,14 +17,7 @@ from numpy.lib import format as npy
 from distrff.errors import InputError
 from distrff.io.convert.text import TextFile
 from distrff.io.dataset import check_real, cuts, native
-from distrff.io.storage import (
-    file_name,
-    full_disk_errors,
-    one_line,
-    own_folder,
-    retryable,
-    storage_errors,
-)
+from distrff.io.storage import file_name, full_disk_errors, one_line, own_folder, retryable, storage_errors
 from distrff.io.tables import RawSource
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.table import RawColumn, TableSteps
