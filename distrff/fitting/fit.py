@@ -204,7 +204,8 @@ def choose(
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         saving_buffer=fit.saving_buffer,
         map_cost=outline.cost,
-        n_map_passes=outline.n_passes,
+        # The census of folds counts as a pass of the map.
+        n_map_passes=outline.n_passes + (problem.folds.n_folds > 0 and problem.folds.may_lack),
         sparse_entries=outline.sparse_entries,
         search_flops=outline.search_flops,
         search_bytes=outline.search_bytes,

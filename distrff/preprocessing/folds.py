@@ -393,6 +393,9 @@ class ContiguousFolds(Folds):
         return Memberships(len(keys), (scaled // np.uint64(self.n_rows)).astype(np.int64))
 
 
+NO_GROUP = "drop them, or give each a group of its own"
+
+
 def group_hashes(values: Any) -> np.ndarray:
     """64 bits for each value of a column of groups, shape (n,), uint64; equal values have equal bits.
 
@@ -402,9 +405,7 @@ def group_hashes(values: Any) -> np.ndarray:
     """
     values = np.asarray(values)
     if n_null := int(np.count_nonzero(pd.isna(values))):
-        raise InputError(
-            f"{n_null:,} of {len(values):,} rows have no group; drop them, or give each a group of its own"
-        )
+        raise InputError(f"{n_null:,} rows or more have no group; {NO_GROUP}")
     if values.dtype.kind == "O":
         # Value by value: of numbers among text a block may hold none, or nothing else.
         is_number = np.array([isinstance(value, Number) for value in values], bool)

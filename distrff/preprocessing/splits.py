@@ -16,6 +16,7 @@ import pandas as pd
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.folds import (
+    NO_GROUP,
     ContiguousFolds,
     Folds,
     HashFolds,
@@ -91,27 +92,23 @@ _PRESUMED_GROUPS = 10  # of which each is a fold, until they are counted
 
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """Rows of each group by its hash, ascending; nothing of more than `MAX_COUNTED` groups."""
+    """Rows of each group by its hash, ascending; of more than `MAX_COUNTED` groups their first ones."""
 
     hashes: np.ndarray
     counts: np.ndarray
-    are_many: bool = False
+    n_null: int  # rows without a group
 
     @classmethod
-    def of(cls, hashes: np.ndarray, counts: np.ndarray | None = None) -> GroupCounts:
+    def of(cls, hashes: np.ndarray, counts: np.ndarray | None, n_null: int) -> GroupCounts:
+        # One more than are counted says that there are more; so many groups cost no more than ten.
         hashes, own = np.unique(hashes, return_inverse=True)
-        if len(hashes) > MAX_COUNTED:
-            return _MANY_GROUPS
-        return cls(hashes, np.bincount(own, counts, len(hashes)).astype(np.int64))
+        counts = np.bincount(own, counts, len(hashes)).astype(np.int64)
+        return cls(hashes[: MAX_COUNTED + 1], counts[: MAX_COUNTED + 1], n_null)
 
     def merge(self, other: GroupCounts) -> GroupCounts:
-        if self.are_many or other.are_many:
-            return _MANY_GROUPS
         hashes = np.concatenate([self.hashes, other.hashes])
-        return GroupCounts.of(hashes, np.concatenate([self.counts, other.counts]))
-
-
-_MANY_GROUPS = GroupCounts(np.empty(0, np.uint64), np.empty(0, np.int64), are_many=True)
+        counts = np.concatenate([self.counts, other.counts])
+        return GroupCounts.of(hashes, counts, self.n_null + other.n_null)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +182,14 @@ class GroupFolds(Folds):
         return self._hashes(keys)
 
     def survey(self, keys: Keys) -> GroupCounts:
-        return GroupCounts.of(self._hashes(keys))
+        values = keys.column(self.places[0])
+        is_null = pd.isna(values)
+        return GroupCounts.of(group_hashes(values[~is_null]), None, int(is_null.sum()))
 
     def decided(self, survey: GroupCounts) -> GroupFolds:
-        if survey.are_many:
+        if survey.n_null:
+            raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
+        if len(survey.hashes) > MAX_COUNTED:
             if self.is_each:
                 raise InputError(
                     f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
