@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError
 from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash
+from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
 _HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
@@ -304,6 +305,9 @@ class HashFolds(Folds):
     may_lack = False
     words = "rows at random"
 
+    def __post_init__(self) -> None:
+        check_count("n_folds", self.n_folds)
+
     def sums(self, keys: Keys) -> Memberships:
         return Memberships(len(keys), self._remainder(keys.numbers, self.n_folds).astype(np.int64))
 
@@ -381,6 +385,9 @@ class ContiguousFolds(Folds):
     n_rows: int = 0  # of the whole dataset; 0 until it is known
     may_lack = False
     words = "runs of consecutive rows"
+
+    def __post_init__(self) -> None:
+        check_count("n_folds", self.n_folds)
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
         _refuse_groups(rows, "ContiguousFolds and fold_by='contiguous' hold out runs of rows")

@@ -273,7 +273,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: BlockFolds([]), "needs the columns of the coordinates"),
+        (lambda: BlockFolds([]), "folds that go by columns need some"),
         (lambda: BlockFolds([0, 1], size=0), "size must be a positive number"),
         (lambda: BlockFolds([0, 1], size=[1, 2, 3]), "size must be a positive number, or one a column"),
         (lambda: BlockFolds([0, 1], buffer=-1), "buffer must be a number of at least 0, got -1"),
