@@ -64,7 +64,7 @@ _MODULES = {
 }
 
 
-# The classes that the words of --model and --features stand for.
+# The classes that the words of --model, --features and --folds stand for.
 
 MODELS = {
     "ridge": "KernelRidge",
@@ -80,6 +80,13 @@ MAPS = {
     "binning": "RandomBinningFeatures",
     "nystroem": "NystroemFeatures",
     "linear": "LinearFeatures",
+}
+FOLDS = {
+    "hash": "HashFolds",
+    "contiguous": "ContiguousFolds",
+    "groups": "GroupFolds",
+    "blocks": "BlockFolds",
+    "forward": "ForwardFolds",
 }
 
 
@@ -245,6 +252,8 @@ _SIGN = r"'[^\w'\s]+t?'"  # such as a delimiter, which stays in quotes: a shell 
 _TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
 _CLASSES = {name: f"--model {word}" for word, name in MODELS.items()}
 _CLASSES |= {name: f"--features {word}" for word, name in MAPS.items()}
+_RULES = {name: f"--folds {word}" for word, name in FOLDS.items()}
+_RULE = re.compile(rf"(?:\bcv=)?\b({'|'.join(_RULES)})\b(?:\(([^()]*)\))?")
 
 
 def spelt_as_options(text: str) -> str:
@@ -281,6 +290,10 @@ def spelt_as_options(text: str) -> str:
     text = re.sub(r"\btypes=\{'([^']*)': '(\w+)'\}", r"--types \1=\2", text)
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
     text = re.sub(r"\bn_workers\b", "workers", text)  # of connect
+    text = _RULE.sub(lambda found: f"{_RULES[found[1]]} {found[2] or ''}".rstrip(), text)
+    text = re.sub(r"\bn_folds\b(?==| must)", "cv", text)
+    text = re.sub(r"^size(?= must be a positive number, or one)", "block_size", text)
+    text = re.sub(r"\bextra=\['?([^'\]]*)'?\] to open_dataset", r"--extra \1", text)
     text = re.sub(r"; in a script put [^;]*", "", text)
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
     text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli import LAST_WORK, MAPS, MODELS, NOT_CONVERGED, spelt_as_options
+from distrff.cli import FOLDS, LAST_WORK, MAPS, MODELS, NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import (
+    Names,
     Result,
     Value,
     WordOrJson,
@@ -57,15 +58,28 @@ _KERNELS_OF_MAPS: dict[str, dict[str, Any]] = {
 # Parameters under another name, as two classes of a fit have one of theirs; and those without an option.
 _RENAMED = {("EquispacedFourierFeatures", "tol"): "kernel_tol", ("KernelPCA", "n_components"): "n_outputs"}
 _NO_OPTIONS = ("features", "fit_intercept", "warm_start", "callbacks", "maps")
+# Folds say by fields what data decided as well, and in Python their names need not say whose they are.
+_OF_FOLDS: dict[str, dict[str, str]] = {
+    "GroupFolds": {"by": "by"},
+    "BlockFolds": {
+        "block_columns": "columns",
+        "block_size": "size",
+        "buffer": "buffer",
+        "block_like": "like",
+    },
+    "ForwardFolds": {"by": "by", "gap": "gap", "window": "window"},
+}
 
 
 @cache
 def options_of(name: str) -> dict[str, str]:
     """The options of a class, and the parameters that they stand for."""
+    if name in FOLDS.values():
+        return _OF_FOLDS.get(name, {})
     # From the signatures, so that what a class lacks is refused without a table to be kept beside it.
     found = {_RENAMED.get((name, p), p): p for p in parameters_of(name) if p not in _NO_OPTIONS}
     if name in MODELS.values():
-        return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept"}
+        return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept", "folds": "cv"}
     found.pop("random_state", None)  # the estimator's
     return found | dict.fromkeys(_OF_KERNELS, "kernel") if "kernel" in found else found
 
@@ -81,7 +95,7 @@ def _either(words: Sequence[str]) -> str:
 
 # In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
 _HELP = {
-    "cv": "Folds for --alpha cv or --C cv.",
+    "cv": "Number of folds; auto are five.",
     "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
     "columns. binning is for --kernel laplacian, which is its default.",
@@ -143,6 +157,56 @@ map_options = _options(
     "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period metric form "
     "sampling landmarks scale random_state",
 )
+fold_options = together(
+    click.option(
+        "--folds",
+        type=click.Choice([*FOLDS]),
+        help="Which rows are held out, as new ones will come: at random (hash), runs of rows, whole groups, "
+        "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; of "
+        "--features equispaced blocks --block-like gaps]",
+    ),
+    click.option(
+        "--by",
+        type=Names(),
+        metavar="NAME,...",
+        help="Column of the groups, or of the order of --folds forward, which may be several: "
+        "year,month,day. None of X unless --columns names it.  [default: --groups; the order of the rows]",
+    ),
+    click.option(
+        "--gap",
+        type=Value("float"),
+        metavar="NUMBER|TIME",
+        help="What lies nearer than this before a held-out span is left out of its model: in units of --by, "
+        "such as 7d of times; or rows.",
+    ),
+    click.option(
+        "--window",
+        type=Value("float"),
+        metavar="NUMBER|TIME",
+        help="How far back from there a model looks, as --gap.  [default: to the first row]",
+    ),
+    click.option(
+        "--block-columns", type=Names(), metavar="NAME,...", help="Coordinates of --folds blocks: lon,lat."
+    ),
+    click.option(
+        "--block-size",
+        type=Value("float, tuple"),
+        metavar="NUMBER|NUMBER,...",
+        help="Of a cell, in units of the columns, or one a column.  [default: a hundred cells in all]",
+    ),
+    click.option(
+        "--buffer",
+        type=float,
+        help="Rows no farther than this from a held-out cell are left out of its model.",
+    ),
+    click.option(
+        "--block-like",
+        type=click.Choice(["gaps"]),
+        help="Hold rows out in the shapes of the empty places between them, where predictions are wanted.",
+    ),
+    option("fold_by"),
+    section="Which rows are held out",
+)
 intercept_option = flag("--no-intercept", "Fit without the constant b.")
 fit_options = together(
     row_options,
@@ -152,7 +216,8 @@ fit_options = together(
     _options("Model", "model loss noise sigma multi_class class_weight"),
     together(intercept_option, option("n_outputs"), section="Model"),
     map_options,
-    _options("Penalty", "alpha alphas C Cs cv fold_by"),
+    _options("Penalty", "alpha alphas C Cs"),
+    together(option("cv"), fold_options, section="Which rows are held out"),
     _options("Solver", "solver tol max_sweeps keep_features dtype include_std"),
     cluster_options,
 )
@@ -191,6 +256,8 @@ def checked_estimator(ctx: click.Context) -> Any:
     # --no-intercept is its opposite.
     if "fit_intercept" in values:
         values["fit_intercept"] = not values["fit_intercept"]
+    if (folds := chosen_folds(ctx)) is not None:
+        values["cv"] = folds
     estimator = getattr(drf, name)(_features(ctx), **values)
     # Constructors store alone, as scikit-learn's do: values are checked here, before a row is read.
     estimator.check_parameters()
@@ -204,6 +271,35 @@ def checked_map(ctx: click.Context) -> Any:
     features = _features(ctx)
     features.check_parameters()
     return features
+
+
+def chosen_folds(ctx: click.Context) -> Any:
+    """The folds of --folds and its options, None where it is not given.
+
+    Raises UsageError for options that the rule lacks, or that it needs.
+    """
+    _refuse_others(ctx, "folds", FOLDS)
+    options, rule = ctx.params, ctx.params["folds"]
+    if rule is None:
+        return None
+    if "fold_by" in given(ctx):
+        refuse(ctx, "fold_by", "a number of folds; --folds names the rule by itself")
+    name = FOLDS[rule]
+    values = {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
+    by = values.get("by")
+    if rule == "blocks" and "columns" not in values:
+        raise click.UsageError("--folds blocks needs --block-columns, such as lon,lat", ctx)
+    if rule == "groups" and (by is None) == (options["groups"] is None):
+        raise click.UsageError(
+            "--folds groups needs the column of the groups: --groups NAME or --by NAME", ctx
+        )
+    if by is not None and len(by) == 1:
+        values["by"] = by[0]
+    elif by is not None and rule == "groups":
+        raise click.UsageError("--folds groups goes by one column; make one of several first", ctx)
+    if options["cv"] not in (None, "auto"):
+        values["n_folds"] = options["cv"]
+    return getattr(drf, name)(**values)
 
 
 def choose_features(ctx: click.Context) -> None:
@@ -239,6 +335,9 @@ def _refuse_unused(ctx: click.Context) -> None:
     folds = penalty == "cv" or (penalty is None and not is_margin)
     for option in sorted({"cv", "fold_by"} & found.keys()) if not folds else ():
         refuse(ctx, option, "--alpha cv or --C cv")
+    # A search for the map splits its sample by them, too; --alpha gcv leaves out one row at a time.
+    if "folds" in found and not folds and (penalty == "gcv" or not _chooses_map(o)):
+        refuse(ctx, "folds", "--alpha cv or --C cv, or a search for the map")
     has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
     if "include_std" in found and o["include_std"] and not ("ridge" in o["model"] and has_gram):
         refuse(
@@ -251,6 +350,15 @@ def _refuse_unused(ctx: click.Context) -> None:
     for option in sorted({"tol", "max_sweeps", "keep_features"} & found.keys()) if not may_iterate else ():
         if option != "tol" or o["features"] != "equispaced":
             refuse(ctx, option, "--model svc or likelihood, or --solver cg or sgd, or --features binning")
+
+
+def _chooses_map(options: Mapping[str, Any]) -> bool:
+    if options["features"] in ("auto", "linear"):
+        return options["features"] == "auto"
+    kernel = options["kernel"]
+    return isinstance(kernel, dict) or bool(
+        {"auto", "ard"} & set(map(str, kernel_options(options).values())) or options["metric"]
+    )
 
 
 def refuse(ctx: click.Context, option: str, remedy: str) -> None:

@@ -367,7 +367,16 @@ def _x_name(options: Mapping[str, Any]) -> str:
 
 def _beside(options: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that come beside X, for the functions that open rows."""
-    return {name: options[name] for name in ("ids", "groups", "extra") if options.get(name)}
+    used, dropped = options.get("columns"), options.get("drop") or ()
+    # Coordinates mostly are features; a date is none, as no model is good beyond the dates that it saw.
+    coordinates = [
+        name
+        for name in options.get("block_columns") or ()
+        if name in dropped or (used is not None and name not in used)
+    ]
+    extra = [*(options.get("extra") or ()), *(options.get("by") or ()), *coordinates]
+    beside = {"ids": options.get("ids"), "groups": options.get("groups"), "extra": extra}
+    return {name: given for name, given in beside.items() if given}
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,13 +14,15 @@ from distrff.cli.build import (
     KEYS,
     check_target,
     checked_map,
+    chosen_folds,
+    fold_options,
     intercept_option,
     map_options,
     option,
     refuse,
     show_defaults,
 )
-from distrff.cli.command import Result, command, progress_lines
+from distrff.cli.command import Result, Value, command, progress_lines, together
 from distrff.cli.data import (
     check_has_target,
     chosen,
@@ -66,13 +69,17 @@ _KINDS = ("gram", "toeplitz")
     help="Whether targets are numbers, or class labels.",
 )
 @map_options
-@click.option(
-    "--cv",
-    type=click.IntRange(min=1),
-    default=5,
-    help="Folds whose sums are kept apart, for solve --alpha cv; 1 keeps the sum of all rows.",
+@together(
+    click.option(
+        "--cv",
+        type=Value("int"),
+        default="auto",
+        metavar="auto|NUMBER",
+        help="Number of folds whose sums are kept apart, for solve --alpha cv; auto are five, 1 is none.",
+    ),
+    fold_options,
+    section="Which rows are held out",
 )
-@option("fold_by")
 @option("dtype")
 @cluster_options
 @click.pass_context
@@ -100,15 +107,15 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, **options: An
 
 def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     """The rows of a Gram, and the arguments that its options say."""
-    options, features = ctx.params, checked_map(ctx)
+    options, features, folds = ctx.params, checked_map(ctx), chosen_folds(ctx)
     check_has_target(data, options)
     dataset = open_data(data, options)
     check_target(dataset, options["model"], options["target"])
     show_defaults(ctx)
     targets = "numeric" if options["model"] == "ridge" else "classes"
-    folds = None if options["cv"] == 1 else options["cv"]
+    cv = None if options["cv"] == 1 else options["cv"]
     given = chosen(options, "fold_by scale dtype")
-    return dataset, {"features": features, "targets": targets, "cv": folds, **given}
+    return dataset, {"features": features, "targets": targets, "cv": cv if folds is None else folds, **given}
 
 
 def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[str, Any]]:
@@ -119,9 +126,17 @@ def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             refuse(ctx, name, "a Gram of its own, not with --like, which has all of these")
     first = _load(like, storage_options(options))
-    dataset = open_data_for(first, data, options)
+    dataset = open_data_for(first, data, options | _columns_of(first.folds, options))
     check_target(dataset, "ridge" if first.targets.kind == "numeric" else "ridge-classifier")
     return dataset, {"like": first}
+
+
+def _columns_of(folds: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns beside X that the folds of another Gram go by, as options, unless these name them."""
+    names = [place for place in getattr(folds, "places", ()) if isinstance(place, str)]
+    if isinstance(folds, drf.GroupFolds) and folds.by is None:
+        return {"groups": options["groups"] or names[0]}
+    return {"extra": [*(options["extra"] or ()), *names]}
 
 
 # Places, rows and workers: all that does not decide which sums are made.

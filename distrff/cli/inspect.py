@@ -98,15 +98,14 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
     found: Any = kinds[kind](path, arrays, metadata)
     if kind == "gram":
-        folds, size = arrays["A"].shape[:2]
-        values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
+        values = {"n_samples": found.n_rows, **_of_folds(found), "size": arrays["A"].shape[1]}
     elif kind == "toeplitz":
-        rows = metadata["fold_rows"]
-        values = {"n_samples": sum(rows), "n_folds": len(rows)}
+        values = {"n_samples": found.n_rows, **_of_folds(found)}
     else:
         report = metadata["report"]
         values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}}
         values |= {key: report[key] for key in _ENDED if key in report}
+        values["held_out"] = (report.get("folds") or {}).get("held_out")
         values["intervals"] = None if found.intervals is None else str(found.intervals)
     specification = metadata["specification"]
     inner = specification.get("inner", specification)  # of a map with a metric
@@ -132,6 +131,14 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         # People see which column a width is of; JSON keeps the list.
         shown["length_scale"], more["length_scale"] = dict(zip(names, widths, strict=True)), widths
     return shown, more
+
+
+def _of_folds(sums: Any) -> dict[str, Any]:
+    # Files of earlier versions do not hold the rule.
+    return {
+        "n_folds": sums.n_folds,
+        "held_out": sums.folds.words if sums.n_folds > 1 and sums.folds else None,
+    }
 
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> dict[str, Any]:

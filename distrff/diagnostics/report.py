@@ -402,7 +402,7 @@ def judge_fit(estimator: Any) -> None:
     of_fit = {
         name: value
         for name, value in report["quality"].items()
-        if name.startswith("linear_") or name == "exchangeability"
+        if name.startswith("linear_") or name in ("exchangeability", "held_out")
     }
     # Details are kept once, in the evaluation.
     quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_fit

@@ -113,14 +113,15 @@ class RowSums(ABC):
     def _of_one_kind(self, other: Self) -> Self:
         """The other sums with targets coded as these; raises InputError where they cannot be combined."""
         self._check_map(other)
+        are_numbers = self.targets.kind == other.targets.kind == "numeric"
+        if are_numbers and self.targets.n_outputs != other.targets.n_outputs:
+            raise InputError(
+                f"{self.words[2]} have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
+                f"{LIKE_THE_FIRST}"
+            )
         if not self.targets.same_kind(other.targets):
             raise InputError(
                 f"{self.words[2]} code their targets differently (other classes or class weights); "
-                f"{LIKE_THE_FIRST}"
-            )
-        if self.targets.n_outputs != other.targets.n_outputs:
-            raise InputError(
-                f"{self.words[2]} have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
                 f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
@@ -128,9 +129,10 @@ class RowSums(ABC):
             from distrff.preprocessing.splits import same_rule  # with all kinds of folds
 
             if not same_rule(self.folds, other.folds):
+                first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in (self.folds, other.folds))
                 raise InputError(
-                    f"{self.words[2]} hold out other rows ({self.folds.words}, and {other.folds.words}), or "
-                    f"the same by another dealing; {LIKE_THE_FIRST}"
+                    f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
+                    f"dealing; {LIKE_THE_FIRST}"
                 )
         return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
@@ -366,16 +368,13 @@ class GramStatistics(RowSums):
             raise InputError(
                 f"these Grams scale their columns differently{_scaled(self, other)}; {LIKE_THE_FIRST}"
             )
-        if self.A.shape != other.A.shape:
-            raise InputError(
-                f"these Grams have {self.n_sums} and {other.n_sums} folds of {self.A.shape[1:]} and "
-                f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
-            )
 
     def _recoded(self, ratio: np.ndarray, offset: np.ndarray) -> GramStatistics:
         return replace(self, A=recoded(self.A, ratio, offset))
 
     def _joined(self, other: GramStatistics) -> GramStatistics:
+        if other.n_sums != self.n_sums:
+            raise InputError(f"these Grams have {self.n_sums} and {other.n_sums} folds; {LIKE_THE_FIRST}")
         return self._combined(other, self.A + other.A)
 
     def _rest(self, other: GramStatistics) -> GramStatistics:

@@ -76,6 +76,21 @@ def test_folds_and_several_labels(distrff, merged, tmp_path):
     assert load_model(str(tmp_path / "n.zarr")).posterior is not None
 
 
+@pytest.mark.parametrize(
+    "rule", ["--groups kind", "--folds forward --by a --gap .1", "--folds groups --by kind"]
+)
+def test_later_grams_have_the_folds_of_the_first(distrff, parts, merged, tmp_path, rule):
+    words = ("--columns", "b,c", *rule.split(), "--cv", 2)
+    both = merged(*words, target=("--target", "y"))
+    found, first = (distrff("inspect", path, "--json").json for path in (both, tmp_path / "first.zarr"))
+    assert found["n_folds"] == 2 and found["held_out"] == first["held_out"]
+    other = tmp_path / "other.zarr"
+    given = ("--target", "y", "--columns", "b,c", *MAP, "--random-state", 3, "--cv", 2)
+    assert distrff("gram", parts[1], "--out", other, *given).code == 0
+    message = distrff.refused("merge", tmp_path / "first.zarr", other, "--out", tmp_path / "no.zarr")
+    assert "hold out other rows" in message
+
+
 def test_equispaced_features(distrff, parts, tmp_path):
     words = ("--features", "equispaced", "--columns", "a", "--bounds", "a=-5:5", "--target", "y", "--cv", 2)
     first, second, both = (tmp_path / f"{i}.zarr" for i in range(3))

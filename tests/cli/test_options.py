@@ -19,11 +19,12 @@ from distrff import (
     Polynomial,
     RandomBinningFeatures,
 )
-from distrff.cli import MAPS, MODELS, main, spelt_as_options
+from distrff.cli import FOLDS, MAPS, MODELS, main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
-from distrff.cli.build import checked_estimator, fit
+from distrff.cli.build import checked_estimator, fit, options_of
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
+from distrff.preprocessing.splits import folds_to_dict
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def estimator_of(words: str = ""):
 def test_the_defaults():
     estimator = estimator_of()
     assert type(estimator) is KernelRidge
-    assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "auto", 5)
+    assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "auto", "auto")
     assert estimator.fit_intercept
     assert isinstance(estimator.features, AutoFeatures)
     assert estimator.features.n_components == 1024
@@ -143,6 +144,34 @@ def test_choices_of_features(words, expected):
     assert features.get_params(deep=False) == expected.get_params(deep=False)
 
 
+MAP = "--folds blocks --block-columns lon,lat"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--folds hash", drf.HashFolds()),
+        ("--folds hash --cv auto", drf.HashFolds()),
+        ("--folds contiguous --cv 3", drf.ContiguousFolds(3)),
+        ("--folds groups --by who", drf.GroupFolds("who")),
+        ("--folds groups --groups who --cv 4", drf.GroupFolds(n_folds=4)),
+        ("--folds forward --gap 5 --window 100", drf.ForwardFolds(gap=5.0, window=100.0)),
+        ("--folds forward --by day --gap 7d --window 365d --cv 1", drf.ForwardFolds("day", 1, "7d", "365d")),
+        ("--folds forward --by year,month,day", drf.ForwardFolds(("year", "month", "day"))),
+        (f"{MAP} --block-size .1 --buffer .05", drf.BlockFolds(("lon", "lat"), 0.1, buffer=0.05)),
+        (f"{MAP} --block-size .1,.2 --cv 7", drf.BlockFolds(("lon", "lat"), (0.1, 0.2), 7)),
+        (f"{MAP} --block-like gaps --alpha 1", drf.BlockFolds(("lon", "lat"), like="gaps")),
+    ],
+)
+def test_choices_of_folds(words, expected):
+    assert folds_to_dict(estimator_of(words).cv) == folds_to_dict(expected)
+
+
+def test_options_of_folds_are_parameters_of_theirs():
+    for name in FOLDS.values():
+        assert {*options_of(name).values()} <= inspect.signature(getattr(drf, name)).parameters.keys()
+
+
 @pytest.mark.parametrize(
     ("of_python", "of_the_command_line"),
     [
@@ -175,6 +204,14 @@ def test_choices_of_features(words, expected):
         ("n_components=9, but the map has 8 features", "--n-outputs 9, but the map has 8 features"),
         ("use FourierFeatures or NystroemFeatures", "use --features fourier or --features nystroem"),
         ("a KernelSVC tells none; fit a KernelRidge", "a KernelSVC tells none; fit a --model ridge"),
+        ("give fewer folds: GroupFolds(n_folds=3)", "give fewer folds: --folds groups --cv 3"),
+        ("n_folds must be an integer, got 1", "--cv must be an integer, got 1"),
+        ("use cv=GroupFolds(), or", "use --folds groups, or"),
+        (
+            "size must be a positive number, or one a column",
+            "--block-size must be a positive number, or one a column",
+        ),
+        ("Give extra=['day'] to open_dataset for", "Give --extra day for"),
         # Names that are no parameters stay.
         ("column 'n_components' has missing values; see open_dataset(path)",) * 2,
         ("Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",) * 2,

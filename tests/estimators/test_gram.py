@@ -220,8 +220,8 @@ def test_grams_that_do_not_fit_are_refused(rng):
     cases = [
         (gram_of(X, y, s, other_map), f"of different maps .*{remedy}"),
         (gram_of(X, y, s, scale="standard"), f"scale their columns differently.*; {remedy}"),
-        (gram_of(X, y, s, cv=2), r"3 and 2 folds of \(18, 18\) and \(18, 18\) sums"),
-        (gram_of(X, np.column_stack([y, y]), s), "the same number of folds, features and targets"),
+        (gram_of(X, y, s, cv=2), r"3 fold\(s\) of rows at random, and 2 fold\(s\) of"),
+        (gram_of(X, np.column_stack([y, y]), s), "these Grams have 1 and 2 targets"),
         (by_class, f"code their targets differently .*{remedy}"),
     ]
     for other, message in cases:
