@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask.utils import is_dataframe_like
@@ -282,9 +281,17 @@ def _of_zarr(
             f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
             f"table of its arrays)"
         )
-    names = {key: str(key) for key in options.beside}
     dataset = open_zarr(location, options, **arrays)
-    dataset = with_roles(dataset, options, names, partial(array_column, location))
+    of_X, readers = dataset.column_names or (), {}
+    for key in options.beside:
+        try:
+            readers[key] = array_column(location, str(key))
+        except InputError:
+            # Folds may go by a column of X, which it keeps.
+            if key not in options.extra or key not in of_X:
+                raise
+    names = {key: str(key) for key in readers}
+    dataset = with_roles(dataset, options, names, readers.__getitem__)
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:

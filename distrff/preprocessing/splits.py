@@ -54,6 +54,9 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
     return int(name) % rows.n_columns
 
 
+_AS_TIMES = "types={{{!r}: 'time'}} reads dates that are text"
+
+
 def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     """A column as float64 numbers; times in seconds since 1970."""
     values = keys.column(place)
@@ -70,7 +73,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times"
+            f"numbers or times; {_AS_TIMES.format(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -360,7 +363,8 @@ class ForwardFolds(Folds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
+            hint = f"; {_AS_TIMES.format(self.by)}" if self.by and isinstance(given, str) else ""
+            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
     def _values(self, keys: Keys) -> np.ndarray:
