@@ -54,7 +54,8 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
     return int(name) % rows.n_columns
 
 
-_AS_TIMES = "types={{{!r}: 'time'}} reads dates that are text"
+def _as_times(name: Any) -> str:
+    return f"types={{{name!r}: 'time'}} reads dates that are text"
 
 
 def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
@@ -73,7 +74,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times; {_AS_TIMES.format(name)}"
+            f"numbers or times; {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -363,7 +364,7 @@ class ForwardFolds(Folds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            hint = f"; {_AS_TIMES.format(self.by)}" if self.by and isinstance(given, str) else ""
+            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
