@@ -57,7 +57,7 @@ class Size:
     n_light_sweeps: int = 0  # light passes presumed after the Gram
     n_light_columns: int = 0  # coefficient vectors evaluated in each light pass
     sparse_entries: int = 0  # entries in a row of Z; 0 where Z is dense
-    n_map_passes: int = 0  # passes over all rows to fit the map, and to count those of folds
+    n_map_passes: int = 0  # passes over all rows to fit the map
     n_eigensystems: int = 0  # eigensystems of the Gram beyond those of the alpha path
     column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
     n_other_sums: int = 0  # accumulators of a sweep for all folds, beside one a fold
