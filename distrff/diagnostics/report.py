@@ -31,7 +31,8 @@ class FitReport(StrictMapping):
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
-    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows
+    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows, null
+        where sums alone were there
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -180,6 +181,15 @@ _MAX_NUMBERS = 8  # one per target or class
 _Parts = list[Part]
 
 
+def folds_text(folds: Mapping[str, Any] | None) -> str | None:
+    """How rows were held out, and how many were not."""
+    if folds is None:
+        return None
+    n_never = folds["n_never_held_out"]
+    never = f"; {number_text(n_never)} rows are held out by none" if n_never else ""
+    return f"{folds['n_folds']} fold(s) of {folds['held_out']}{never}"
+
+
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     search = report.get("length_scale_search") or {}
     shown = {
@@ -189,6 +199,7 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
         "rows": number_text(report["n_samples"]),
         "columns": number_text(report["n_columns"]),
         "features": number_text(report["n_components"]),
+        "rows held out": folds_text(report.get("folds")),
         "kernel": kernel_text(report["kernel"]) if report.get("kernel") else None,
         "width found by": search.get("rule"),
         **_objective(report),
