@@ -191,6 +191,7 @@ def choose(
         n_features=outline.n_features if n_features is None else n_features,
         n_outputs=n_outputs,
         n_folds=1,
+        held_out=problem.folds.words if problem.folds.n_folds else "",
         n_alphas=1,
         outputs_are_presumed=outputs_are_presumed,
         # Light passes multiply in float64 whatever the features are in.
@@ -205,7 +206,8 @@ def choose(
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         saving_buffer=fit.saving_buffer,
         map_cost=outline.cost,
-        n_map_passes=outline.n_passes,
+        # The census of folds counts as a pass of the map.
+        n_map_passes=outline.n_passes + (problem.folds.n_folds > 0 and problem.folds.may_lack),
         sparse_entries=outline.sparse_entries,
         search_flops=outline.search_flops,
         search_bytes=outline.search_bytes,

@@ -328,11 +328,10 @@ class HashFolds(Folds):
         return replace(self, first_row=self.first_row + n_rows)
 
 
-def _refuse_groups(rows: RowsOfFolds, but: str) -> None:
+def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
     if rows.groups is not None:
         raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use cv=GroupFolds(), or "
-            f"give no groups"
+            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
         )
 
 
@@ -369,7 +368,7 @@ class OneHeldOut(HashFolds):
         return _HELD_OUT_STRIDE
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time")
+        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
         return self
 
     def sums(self, keys: Keys) -> Memberships:
@@ -400,6 +399,9 @@ class ContiguousFolds(Folds):
         return Memberships(len(keys), (scaled // np.uint64(self.n_rows)).astype(np.int64))
 
 
+NO_GROUP = "drop them, or give each a group of its own"
+
+
 def group_hashes(values: Any) -> np.ndarray:
     """64 bits for each value of a column of groups, shape (n,), uint64; equal values have equal bits.
 
@@ -409,9 +411,7 @@ def group_hashes(values: Any) -> np.ndarray:
     """
     values = np.asarray(values)
     if n_null := int(np.count_nonzero(pd.isna(values))):
-        raise InputError(
-            f"{n_null:,} of {len(values):,} rows have no group; drop them, or give each a group of its own"
-        )
+        raise InputError(f"{n_null:,} rows or more have no group; {NO_GROUP}")
     if values.dtype.kind == "O":
         # Value by value: of numbers among text a block may hold none, or nothing else.
         is_number = np.array([isinstance(value, Number) for value in values], bool)

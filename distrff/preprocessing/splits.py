@@ -16,6 +16,7 @@ import pandas as pd
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.folds import (
+    NO_GROUP,
     ContiguousFolds,
     Folds,
     HashFolds,
@@ -58,6 +59,10 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
     return int(name) % rows.n_columns
 
 
+def _as_times(name: Any) -> str:
+    return f"types={{{name!r}: 'time'}} reads dates that are text"
+
+
 def _names(given: Any) -> tuple[Any, ...]:
     """One name, or several, of columns."""
     is_one = isinstance(given, str) or not isinstance(given, Iterable)
@@ -83,7 +88,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times"
+            f"numbers or times; {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -104,27 +109,23 @@ _PRESUMED_GROUPS = 10  # of which each is a fold, until they are counted
 
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """Rows of each group by its hash, ascending; nothing of more than `MAX_COUNTED` groups."""
+    """Rows of each group by its hash, ascending; of more than `MAX_COUNTED` groups their first ones."""
 
     hashes: np.ndarray
     counts: np.ndarray
-    are_many: bool = False
+    n_null: int  # rows without a group
 
     @classmethod
-    def of(cls, hashes: np.ndarray, counts: np.ndarray | None = None) -> GroupCounts:
+    def of(cls, hashes: np.ndarray, counts: np.ndarray | None, n_null: int) -> GroupCounts:
+        # One more than are counted says that there are more; so many groups cost no more than ten.
         hashes, own = np.unique(hashes, return_inverse=True)
-        if len(hashes) > MAX_COUNTED:
-            return _MANY_GROUPS
-        return cls(hashes, np.bincount(own, counts, len(hashes)).astype(np.int64))
+        counts = np.bincount(own, counts, len(hashes)).astype(np.int64)
+        return cls(hashes[: MAX_COUNTED + 1], counts[: MAX_COUNTED + 1], n_null)
 
     def merge(self, other: GroupCounts) -> GroupCounts:
-        if self.are_many or other.are_many:
-            return _MANY_GROUPS
         hashes = np.concatenate([self.hashes, other.hashes])
-        return GroupCounts.of(hashes, np.concatenate([self.counts, other.counts]))
-
-
-_MANY_GROUPS = GroupCounts(np.empty(0, np.uint64), np.empty(0, np.int64), are_many=True)
+        counts = np.concatenate([self.counts, other.counts])
+        return GroupCounts.of(hashes, counts, self.n_null + other.n_null)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,10 +199,14 @@ class GroupFolds(Folds):
         return self._hashes(keys)
 
     def survey(self, keys: Keys) -> GroupCounts:
-        return GroupCounts.of(self._hashes(keys))
+        values = keys.column(self.places[0])
+        is_null = pd.isna(values)
+        return GroupCounts.of(group_hashes(values[~is_null]), None, int(is_null.sum()))
 
     def decided(self, survey: GroupCounts) -> GroupFolds:
-        if survey.are_many:
+        if survey.n_null:
+            raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
+        if len(survey.hashes) > MAX_COUNTED:
             if self.is_each:
                 raise InputError(
                     f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
@@ -373,8 +378,9 @@ class ForwardFolds(Folds):
                 raise InputError(f"{name} must be a time span such as '7d', got {given!r}")
             return span
         if not is_finite(given) or given < 0:
-            what = "rows" if self.by is None else f"units of {self.by!r}, which holds no times,"
-            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
+            what = "rows" if self.by is None else f"units of {self.by!r}"
+            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
+            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
     def _values(self, keys: Keys) -> np.ndarray:

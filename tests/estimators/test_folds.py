@@ -147,7 +147,7 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
         ({"cv": HashFolds()}, "HashFolds holds rows out at random; use cv=GroupFolds()"),
         ({"cv": ContiguousFolds()}, "fold_by='contiguous' hold out runs of rows; use cv=GroupFolds()"),
         ({"fold_by": "contiguous"}, "fold_by='contiguous' hold out runs of rows; use cv=GroupFolds()"),
-        ({"alpha": "gcv"}, "alpha='gcv' leaves out one row at a time; use cv=GroupFolds()"),
+        ({"alpha": "gcv"}, "alpha='gcv' leaves out one row at a time; use alpha='cv'"),
         ({"cv": GroupFolds(), "fold_by": "contiguous"}, "fold_by='contiguous' goes with a number of folds"),
         ({"cv": 1}, "cv must be an integer of at least 2"),
         ({"cv": 2.0}, "cv must be an integer of at least 2"),
@@ -174,7 +174,7 @@ def test_folds_that_do_not_go_with_these_rows_are_refused(
     [
         (np.zeros(N), "all rows are of one group"),
         (np.arange(N) % 4, "there are 4 groups, and each of 5 folds needs one"),
-        (np.full(N, np.nan), "400 of 400 rows have no group"),
+        (np.full(N, np.nan), "400 rows have no group"),
         (np.arange(N - 1), "groups has 399 rows but X has 400"),
         ([[1, 2]] * N, "groups has 2 columns"),
         ("shop", "got 'shop', and a value of each row is needed"),
