@@ -131,7 +131,6 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
             others.append(f"{_linear_model(quality)} {number_text(quality['linear_rmse'])}")
         return f"{line}; {', '.join(others)}"
     of_sample, is_sampled = _spread_text(quality), quality.get("accuracy_error") is not None
-    where += f" ({quality['n_rows']:,} of them)" if is_sampled else ""
     if quality["kind"] == "labels":
         wrong, constant = (share_text(quality[key]) for key in ("hamming_loss", "constant_hamming_loss"))
         return (
@@ -228,10 +227,12 @@ def share_text(share: float | None) -> str:
 
 def rows_text(quality: Mapping[str, Any]) -> str:
     """On which rows a model was judged, as the end of a sentence."""
-    rows = quality["rows"]
+    rows, is_sampled = quality["rows"], quality.get("accuracy_error") is not None
     if rows == "out of fold":
-        return f"on rows left out{_how(quality)}"
-    return f"by {rows}" if "cross-validation" in rows else f"on {rows}"
+        n_rows = f"{quality['n_rows']:,} " if is_sampled else ""
+        return f"on {n_rows}rows left out{_how(quality)}"
+    of_sample = f" ({quality['n_rows']:,} of them)" if is_sampled else ""
+    return f"by {rows}" if "cross-validation" in rows else f"on {rows}{of_sample}"
 
 
 def _how(quality: Mapping[str, Any]) -> str:

@@ -328,11 +328,10 @@ class HashFolds(Folds):
         return replace(self, first_row=self.first_row + n_rows)
 
 
-def _refuse_groups(rows: RowsOfFolds, but: str) -> None:
+def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
     if rows.groups is not None:
         raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use cv=GroupFolds(), or "
-            f"give no groups"
+            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
         )
 
 
@@ -369,7 +368,7 @@ class OneHeldOut(HashFolds):
         return _HELD_OUT_STRIDE
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time")
+        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
         return self
 
     def sums(self, keys: Keys) -> Memberships:
