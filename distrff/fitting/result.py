@@ -146,6 +146,10 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
             "n_folds": folds.n_folds,
             "n_never_held_out": fit.n_never_held_out,
         }
+        if folds.may_lack:  # those that follow from columns
+            from distrff.preprocessing.splits import folds_to_dict  # few fits need it
+
+            values["folds"]["rule"] = folds_to_dict(folds)
     return values if dataset.table_report is None else values | {"table": dataset.table_report}
 
 
