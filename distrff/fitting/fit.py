@@ -191,6 +191,7 @@ def choose(
         n_features=outline.n_features if n_features is None else n_features,
         n_outputs=n_outputs,
         n_folds=1,
+        held_out=problem.folds.words if problem.folds.n_folds else "",
         n_alphas=1,
         outputs_are_presumed=outputs_are_presumed,
         # Light passes multiply in float64 whatever the features are in.

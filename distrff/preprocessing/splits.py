@@ -59,6 +59,10 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
     return int(name) % rows.n_columns
 
 
+def _as_times(name: Any) -> str:
+    return f"types={{{name!r}: 'time'}} reads dates that are text"
+
+
 def _names(given: Any) -> tuple[Any, ...]:
     """One name, or several, of columns."""
     is_one = isinstance(given, str) or not isinstance(given, Iterable)
@@ -84,7 +88,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times"
+            f"numbers or times; {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -375,7 +379,8 @@ class ForwardFolds(Folds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
+            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
+            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
     def _values(self, keys: Keys) -> np.ndarray:
