@@ -406,7 +406,11 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     elif isinstance(fit.targets, MultilabelTargets):
         values = _of_labels(fit, result, model)
     else:
-        values = quality_of_numbers(fit.statistics, result)
+        # The linear model is one of all rows: where rows at random are judged that is no matter, but of whole
+        # people it has learned those that it is judged on (RMSE .91 on parkinsons, the model itself 1.01).
+        is_unfair = fit.problem.folds.may_lack
+        statistics = replace(fit.statistics, together=None) if is_unfair else fit.statistics
+        values = quality_of_numbers(statistics, result)
     if values is None:
         return None
     values["exchangeability"] = exchangeability_of_fit(fit, result)
