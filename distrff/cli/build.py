@@ -235,7 +235,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
     dataset = open_data(data, ctx.params)
     if ctx.params["model"] != "pca":
         check_target(dataset, ctx.params["model"], ctx.params["target"])
-    show_defaults(ctx)
+    show_defaults(ctx, dataset)
     return estimator, dataset
 
 
@@ -420,8 +420,11 @@ def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> Non
         )
 
 
-def show_defaults(ctx: click.Context) -> None:
-    """Print on standard error which of the choices that matter most were left to the defaults."""
+def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
+    """Print on standard error which of the choices that matter most were left to the defaults.
+
+    Also which columns of the dataset folds go by and X does not have.
+    """
     model, features = ctx.params.get("model"), ctx.params["features"]
     values: dict[str, Any] = {"features": "auto"} if features == "auto" else {}
     if features not in ("auto", "linear") and not isinstance(ctx.params["kernel"], dict):
@@ -436,13 +439,17 @@ def show_defaults(ctx: click.Context) -> None:
     text = " ".join(f"{spelt_as_option(name)} {value}" for name, value in values.items() if name not in found)
     if text:
         click.echo(f"defaults used: {text}", err=True)
+    columns = () if dataset is None else dataset.column_names or ()
+    by = [] if ctx.params["columns"] else ctx.params.get("by") or []
+    if beside := [name for name in by if name not in columns]:
+        click.echo(f"no columns of X, as --by names them: {listed(beside)}; --columns takes them", err=True)
 
 
 # The command.
 
 KEYS = (
-    "model", "quality", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale",
-    "alpha",
+    "model", "quality", "folds", "n_samples", "n_columns", "n_components", "n_outputs", "kernel",
+    "length_scale", "alpha",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
     "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
     "explained_variance", "explained_variance_ratio",

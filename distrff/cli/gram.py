@@ -111,7 +111,7 @@ def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     check_has_target(data, options)
     dataset = open_data(data, options)
     check_target(dataset, options["model"], options["target"])
-    show_defaults(ctx)
+    show_defaults(ctx, dataset)
     targets = "numeric" if options["model"] == "ridge" else "classes"
     cv = None if options["cv"] == 1 else options["cv"]
     given = chosen(options, "fold_by scale dtype")
@@ -245,6 +245,7 @@ def _described(sums: Any) -> dict[str, Any]:
         "n_components": specification.n_features,
         "n_outputs": sums.targets.n_outputs,
         "n_folds": sums.n_folds,
+        "held_out": sums.folds.words if sums.n_folds > 1 and sums.folds is not None else None,
         "weight": sums.weight,
         "targets": sums.targets.kind,
         "dtype": sums.dtype,
@@ -253,10 +254,11 @@ def _described(sums: Any) -> dict[str, Any]:
 
 def _result(values: dict[str, Any], more: list[str]) -> Result:
     what = "Gram" if values["kind"] == "gram" else "sums on equispaced features"
+    held_out = "" if values["held_out"] is None else f" of {values['held_out']}"
     lines = [
         f"{what} of {values['n_samples']:,} rows, {values['n_columns']} columns, {values['n_components']} "
         f"features ({values['dtype']})",
-        f"  {values['n_outputs']} {values['targets']} output(s), {values['n_folds']} fold(s)",
+        f"  {values['n_outputs']} {values['targets']} output(s), {values['n_folds']} fold(s){held_out}",
         *more,
         f"  written to {values['out']}",
     ]

@@ -87,6 +87,7 @@ def _of_header(header: dict[str, Any], *more: str) -> dict[str, Any]:
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
+    from distrff.diagnostics.report import folds_text
     from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
 
@@ -105,7 +106,7 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         report = metadata["report"]
         values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}}
         values |= {key: report[key] for key in _ENDED if key in report}
-        values["held_out"] = (report.get("folds") or {}).get("held_out")
+        values["held_out"] = folds_text(report.get("folds"))
         values["intervals"] = None if found.intervals is None else str(found.intervals)
     specification = metadata["specification"]
     inner = specification.get("inner", specification)  # of a map with a metric
@@ -135,10 +136,7 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
 
 def _of_folds(sums: Any) -> dict[str, Any]:
     # Files of earlier versions do not hold the rule.
-    return {
-        "n_folds": sums.n_folds,
-        "held_out": sums.folds.words if sums.n_folds > 1 and sums.folds else None,
-    }
+    return {"n_folds": sums.n_folds, "held_out": None if sums.folds is None else sums.folds.words}
 
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class FitReport(StrictMapping):
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
         which rows: "out of fold", "the rows of the fit", … On the latter it is optimistic, whatever its
         standard error: the error of the chosen one of `candidates` is that of rows held out.
-        `exchangeability` is a look at 16 runs of neighbouring rows by kernel ridge of the fit's map: its
+        `exchangeability` is a look at 12 runs of neighbouring rows by kernel ridge of the fit's map: its
         root mean square error in coded units on rows held out at random, `error_random`, and on stretches of
         rows, `error_held_out`; their `ratio`; `alarm`, whether it is clearly more than 1; and `also`, a list
         of the same where `rows` tell parts by columns that look like places, a time or groups. null where
@@ -32,7 +32,8 @@ class FitReport(StrictMapping):
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
-    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows
+    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows, null
+        where sums alone were there
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -181,6 +182,15 @@ _MAX_NUMBERS = 8  # one per target or class
 _Parts = list[Part]
 
 
+def folds_text(folds: Mapping[str, Any] | None) -> str | None:
+    """How rows were held out, and how many were not."""
+    if folds is None:
+        return None
+    n_never = folds["n_never_held_out"]
+    never = f"; {number_text(n_never)} rows are held out by none" if n_never else ""
+    return f"{folds['n_folds']} fold(s) of {folds['held_out']}{never}"
+
+
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     search = report.get("length_scale_search") or {}
     shown = {
@@ -190,6 +200,7 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
         "rows": number_text(report["n_samples"]),
         "columns": number_text(report["n_columns"]),
         "features": number_text(report["n_components"]),
+        "rows held out": folds_text(report.get("folds")),
         "kernel": kernel_text(report["kernel"]) if report.get("kernel") else None,
         "width found by": search.get("rule"),
         **_objective(report),

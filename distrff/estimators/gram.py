@@ -24,6 +24,7 @@ from distrff.fitting.problem import (
     SCALES,
     PreparedFit,
     Problem,
+    by_rule,
     check_sparse_rows,
     checked_folds,
     checked_map,
@@ -121,16 +122,18 @@ def gram(
     # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     held_out = checked_folds("auto" if cv is None else cv, fold_by, seed)
-    problem = Problem(
-        solver="toeplitz" if is_equispaced else "gram",
-        features=features,
-        target_kind=_kind(dataset, targets),
-        folds=NO_FOLDS if cv is None else held_out,
-        held_out=held_out,
-        scale=scale,
-        dtype=dtype,
-        seed=seed,
-        grows=True,
+    problem = by_rule(
+        Problem(
+            solver="toeplitz" if is_equispaced else "gram",
+            features=features,
+            target_kind=_kind(dataset, targets),
+            folds=NO_FOLDS if cv is None else held_out,
+            held_out=held_out,
+            scale=scale,
+            dtype=dtype,
+            seed=seed,
+            grows=True,
+        )
     )
     with _observed() as observer:
         return sums_of(prepare(begin(dataset, problem, observer=observer)))

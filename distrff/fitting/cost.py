@@ -62,6 +62,7 @@ class Size:
     column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
     n_other_sums: int = 0  # accumulators of a sweep for all folds, beside one a fold
     memberships: float = 1.0  # of all of them that a row enters
+    held_out: str = ""  # how folds hold rows out, in words
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
@@ -333,7 +334,9 @@ class Plan:
     def folds_in_words(self) -> str:
         one_held_out = self.size.n_folds == 1 and self.size.n_sums > 1
         of_what = "a fold held out of the others" if one_held_out else f"{self.size.n_folds} fold(s)"
-        return f"{of_what}, {self.folds_per_task} a task"
+        of_what += f" of {self.size.held_out}" if self.size.held_out and not one_held_out else ""
+        sums = f", {self.size.n_sums} sums of rows for them" if self.size.n_other_sums else ""
+        return f"{of_what}{sums}, {self.folds_per_task} a task"
 
     def __repr__(self) -> str:
         s = self.size

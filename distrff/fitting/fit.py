@@ -42,6 +42,7 @@ from distrff.preprocessing.coding import (
 )
 from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.utils.random import child_seed, resolve_seed
+from distrff.utils.text import listed
 
 # Until the first pass has counted the classes, the plan assumes a handful.
 _PRESUMED_CLASSES = 8
@@ -190,6 +191,7 @@ def choose(
         n_features=outline.n_features if n_features is None else n_features,
         n_outputs=n_outputs,
         n_folds=1,
+        held_out=problem.folds.words if problem.folds.n_folds else "",
         n_alphas=1,
         outputs_are_presumed=outputs_are_presumed,
         # Light passes multiply in float64 whatever the features are in.
@@ -204,7 +206,8 @@ def choose(
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         saving_buffer=fit.saving_buffer,
         map_cost=outline.cost,
-        n_map_passes=outline.n_passes,
+        # The census of folds counts as a pass of the map.
+        n_map_passes=outline.n_passes + (problem.folds.n_folds > 0 and problem.folds.may_lack),
         sparse_entries=outline.sparse_entries,
         search_flops=outline.search_flops,
         search_bytes=outline.search_bytes,
@@ -336,7 +339,7 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
     lacks = ["" for _ in judged]
     for fold, (of_test, of_train) in enumerate(zip(judged, fitted, strict=True)):
         if not of_test[0] > 0:
-            lacks[fold] = "it holds no row out"
+            lacks[fold] = "it holds no row of positive weight out"
         elif not of_train[0] > 0:
             lacks[fold] = "no row is left to fit its model to"
         elif isinstance(targets, ClassTargets) and (empty := np.flatnonzero(~(of_train[1:] > 0))).size:
@@ -344,13 +347,15 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
     kept = tuple(fold for fold, why in enumerate(lacks) if not why)
     if len(kept) == len(lacks):
         return fit.problem, n_never
-    skipped = "; ".join(f"fold {fold + 1} of {len(lacks)}: {why}" for fold, why in enumerate(lacks) if why)
+    skipped = listed([f"fold {fold + 1} of {len(lacks)}: {why}" for fold, why in enumerate(lacks) if why])
     if not kept:
         raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
     from distrff.preprocessing.splits import SomeFolds  # few fits need it
 
-    return fit.problem.with_folds(lambda of: SomeFolds(of, kept)), n_never
+    # Rows of these are held out by none: few fits need another pass that counts them.
+    problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
+    return with_usable_folds(replace(fit, problem=problem), targets)
 
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:

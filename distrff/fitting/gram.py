@@ -416,7 +416,7 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
         # Models of folds predict the rows of a fit. A Gram that was there before has no rows.
         has_models = by_folds and plan is not None  # of the folds
         if by_folds:
-            held_out = f"{n_folds} held-out folds"
+            held_out = f"{n_folds} held-out fold{'s' * (n_folds > 1)}"
             search = _by_folds(grams, problem.penalty, n_folds, held_out, with_models=has_models)
         else:
             search = _by_gcv_or_fold(grams, problem.penalty)
@@ -902,7 +902,7 @@ def _best(
     )
     alphas, scores = whole.alphas[tried], best.scores[tried]
     results = {"alphas": alphas, "mean_score": scores}
-    if len(weights) > 1:
+    if penalty.search == "cv":
         results["fold_scores"] = best.fold_scores[tried]
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""

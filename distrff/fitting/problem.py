@@ -35,6 +35,7 @@ from distrff.preprocessing.folds import (
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
+from distrff.utils.text import in_one_line
 from distrff.utils.validation import check_count, float_array, is_number, one_of, positive
 
 DTYPES = ("auto", "float32", "float64")
@@ -323,7 +324,8 @@ class Problem:
     def check_rows_of_search(self, n_rows: int) -> None:
         """Raise InputError for fewer rows than a search for the penalty takes."""
         search, name = self.penalty.search, "alpha" if self.is_ridge else "C"
-        min_rows = max(2, self.folds.n_folds)
+        # Folds by columns say themselves which of them lack rows.
+        min_rows = 2 if self.folds.may_lack else max(2, self.folds.n_folds)
         if search is not None and n_rows < min_rows:
             raise InputError(
                 f"{name}={search!r} needs at least {min_rows} rows here, but there is only n_samples = "
@@ -409,7 +411,7 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
 
 def growing_problem(estimator: Any) -> Problem:
     """The parameters of a ridge estimator, validated for rows that come in several calls."""
-    problem = ridge_problem(estimator)
+    problem = by_rule(ridge_problem(estimator))
     if problem.is_sparse:
         raise InputError(
             "partial_fit adds Grams, and features of random binning are too many for one; use "
@@ -426,7 +428,8 @@ def growing_problem(estimator: Any) -> Problem:
             f"give a dict of label: weight, or fit all rows at once"
         )
     if problem.folds.needs_all_rows:
-        asked = f"cv={estimator.cv!r}" if isinstance(estimator.cv, Folds) else "fold_by='contiguous'"
+        is_rule = isinstance(estimator.cv, Integral | str)
+        asked = "fold_by='contiguous'" if is_rule else f"cv={in_one_line(repr(estimator.cv))}"
         raise InputError(
             f"{asked} needs the number of all rows, which partial_fit does not know; use fold_by='hash', a "
             f"number for alpha, or fit all rows at once"
@@ -555,13 +558,10 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
     if is_auto := isinstance(cv, str) and cv == "auto":
         cv = _N_FOLDS
-    if isinstance(cv, list | tuple):
-        from sklearn.model_selection import check_cv  # half a second, for few fits
-
-        cv = check_cv(cv)
-    if hasattr(cv, "split") and hasattr(cv, "get_n_splits"):
-        return AnySplitter(splitter=cv)
+    if isinstance(cv, list | tuple) or (hasattr(cv, "split") and hasattr(cv, "get_n_splits")):
+        return AnySplitter(splitter=list(cv) if isinstance(cv, tuple) else cv)
     if isinstance(cv, Folds):
+        check_count("seed", cv.seed, 0, or_none=True)
         if fold_by != "hash":
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
         if isinstance(cv, HashFolds | ContiguousFolds):
@@ -588,23 +588,33 @@ def with_splits(dataset: Dataset, problem: Problem) -> tuple[Dataset, Problem]:
     the splitter must have a meaning without them.
     """
     asked = problem.held_out
-    if not isinstance(asked, AnySplitter):
-        return dataset, problem
-    from distrff.preprocessing.splits import PatternFolds, translated  # few fits need them
+    if not isinstance(asked, AnySplitter) or dataset.block_rows != 0:
+        return dataset, by_rule(problem)
+    from distrff.preprocessing.splits import PatternFolds  # few fits need it
 
-    folds: Folds
-    if dataset.block_rows == 0:
-        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
-        groups, name = block.ids.get(dataset.groups or ""), repr(asked.splitter)
-        try:
-            splits = list(asked.splitter.split(block.X, block.y, groups))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"cv={name} cannot split these rows: {error}") from error
-        folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, f"rows of {name}", name)
-        dataset = with_columns(dataset, {f"rows of {name}": numbers})
-    else:
-        folds = translated(asked.splitter, child_seed(problem.seed, "folds"))
-    return dataset, problem.with_folds(lambda of: folds if of is asked else of)
+    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+    groups, is_list = block.ids.get(dataset.groups or ""), isinstance(asked.splitter, list)
+    name = "a list of splits" if is_list else type(asked.splitter).__name__
+    column = f"rows of {name}"
+    try:
+        splits = asked.splitter if is_list else list(asked.splitter.split(block.X, block.y, groups))
+        folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, column, name)
+    except (TypeError, ValueError, IndexError) as error:
+        raise InputError(f"cv={name} cannot split these rows: {error}") from error
+    return with_columns(dataset, {column: numbers}), _with_splitter(problem, folds)
+
+
+def by_rule(problem: Problem) -> Problem:
+    """The problem with folds of ours that mean what a splitter of scikit-learn means, whatever the rows."""
+    if not isinstance(problem.held_out, AnySplitter):
+        return problem
+    from distrff.preprocessing.splits import translated  # as above
+
+    return _with_splitter(problem, translated(problem.held_out.splitter, child_seed(problem.seed, "folds")))
+
+
+def _with_splitter(problem: Problem, folds: Folds) -> Problem:
+    return problem.with_folds(lambda of: folds if of is problem.held_out else of)
 
 
 # A fit of the problem to rows: before its first pass, and after it.

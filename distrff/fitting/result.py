@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -515,15 +517,15 @@ def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, 
 
 # Are rows near each other alike? A cheap look at runs of rows, by kernel ridge of the fit's own map.
 
-_PARTS = 16  # stretches of the rows, or as many parts of a column's values
-_DEALS = 59  # exchangeable rows are taken for others in one table of sixty at most
+_PARTS = 12  # stretches of the rows, each one of their runs, or as many parts of a column's values
+_DEALS = 39  # exchangeable rows are taken for others in one table of forty at most
 _CLEARLY = 1.05  # of root mean squares
 # A smooth function of numbers loses some as well where whole values are held out: 1.12 at most in five public
 # tables, where subjects had 2.8.
 _CLEARLY_BY_COLUMN = 1.25
 _NEGLIGIBLE = 1e-4  # of the targets' variance
 _LEAST_ROWS = 100
-_ROWS_OF_PENALTY = 512
+_ROWS_OF_PENALTY = 256
 _PENALTIES = (1e-6, 1e-4, 1e-2, 1.0)  # of the mean of the kernel's diagonal
 _MOST_DENSE_FEATURES = 4096
 
@@ -564,9 +566,9 @@ def exchangeability(
 ) -> dict[str, Any] | None:
     """Whether rows in order are predicted worse from farther ones than from all others.
 
-    Kernel ridge of a kernel matrix is judged on each of 16 stretches of the rows by a model of the other
+    Kernel ridge of a kernel matrix is judged on each of 12 stretches of the rows by a model of the other
     stretches, and again where the rows are dealt to stretches at random. Were rows exchangeable, the order of
-    the file would be one such deal: it is not if its error is larger than that of each of 59 others. Errors
+    the file would be one such deal: it is not if its error is larger than that of each of 39 others. Errors
     are root mean squares in units of `Y`. `others` are further parts of the rows, with the words for them.
     None where the targets of these rows are all one, or in order, as in a file sorted by classes: a stretch
     then lacks what others have, which says nothing of new rows.
@@ -589,7 +591,7 @@ def exchangeability(
             "error_random": float(np.sqrt(at_random / n)),
             "error_held_out": float(np.sqrt(error / n)),
             "ratio": float(np.sqrt(error / at_random)),
-            "alarm": len(deals) == _DEALS and error > max(deals),
+            "alarm": bool(len(deals) == _DEALS and error > max(deals)),
         }
 
     found = compared(np.arange(n) * _PARTS // n, _CLEARLY)
@@ -607,48 +609,55 @@ _COORDINATES = (
 )
 _TIMES = ("time", "timestamp", "datetime", "date", "day", "year", "t")
 _LEAST_VALUES, _ROWS_OF_VALUE = 20, 8
-_MOST_COLUMNS = 8  # that look like groups
+_MOST_COLUMNS, _MOST_GROUPS = 256, 8  # among which groups are looked for, and those that are judged
 
 
 def parts_by_columns(X: np.ndarray, names: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield parts of the rows by columns that look like places, a time or groups, and words for them."""
-    found = {name.lower(): j for j, name in enumerate(names or ())}
-    used = set()
-    for pair in _COORDINATES:
-        if found.keys() >= set(pair):
-            (i, j), side = (found[name] for name in pair), int(np.sqrt(_PARTS))
-            used |= {i, j}
-            strips = _spans(X[:, i], side)
-            cells = np.zeros(len(X), np.intp)
-            for strip in range(side):
-                cells[strips == strip] = side * strip + _spans(X[strips == strip, j], side)
-            yield f"blocks of {columns_named((i, j), names)}", cells
-    for name in _TIMES:
-        if name in found:
-            used.add(found[name])
-            yield f"spans of {columns_named([found[name]], names)}", _spans(X[:, found[name]], _PARTS)
-    n_groups = 0
-    for j in range(X.shape[1]):
-        if j in used or n_groups == _MOST_COLUMNS or (X[:, j] != np.round(X[:, j])).any():
-            continue
-        values, of_row, counts = np.unique(X[:, j], return_inverse=True, return_counts=True)
-        # A part of many rows is a large system.
-        if (
-            _LEAST_VALUES <= len(values) <= len(X) / _ROWS_OF_VALUE
-            and counts.max() <= len(X) / _ROWS_OF_VALUE
-        ):
-            n_groups += 1
-            parts, sizes = np.empty(len(values), np.intp), np.zeros(_PARTS)
-            for value in np.argsort(-counts, kind="stable"):
-                parts[value] = sizes.argmin()
-                sizes[parts[value]] += counts[value]
-            yield f"values of {columns_named([j], names)}", parts[of_row]
+    by_name = {name.lower(): j for j, name in enumerate(names or ())}
+    places = [[by_name[name] for name in pair] for pair in _COORDINATES if by_name.keys() >= set(pair)]
+    times = [[by_name[name]] for name in _TIMES if name in by_name]
+    for word, found in (("blocks", places), ("spans", times)):
+        for columns in found:
+            parts = (_cells if found is places else _spans)(*X[:, columns].T)
+            # A model of the others needs some.
+            if np.bincount(parts).max() <= len(X) / 2:
+                yield f"{word} of {columns_named(columns, names)}", parts
+    used = {j for columns in places + times for j in columns}
+    others = (j for j in range(min(X.shape[1], _MOST_COLUMNS)) if j not in used)
+    dealt = ((j, _dealt_values(X[:, j])) for j in others if (X[:, j] == np.round(X[:, j])).all())
+    groups = ((j, parts) for j, parts in dealt if parts is not None)
+    for j, parts in islice(groups, _MOST_GROUPS):
+        yield f"values of {columns_named([j], names)}", parts
 
 
-def _spans(values: np.ndarray, n_spans: int) -> np.ndarray:
+def _spans(values: np.ndarray, n_spans: int = _PARTS) -> np.ndarray:
     """The number of the span of about equally many rows in which each value lies."""
     # The rank of the first of equal values: they are in one span.
     return np.searchsorted(np.sort(values), values) * n_spans // max(1, len(values))
+
+
+def _cells(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The number of the cell of each point: strips along x, each cut along y."""
+    side = math.isqrt(_PARTS)
+    cells = side * _spans(x, side)
+    for strip in np.unique(cells):
+        own = cells == strip
+        cells[own] += _spans(y[own], side)
+    return cells
+
+
+def _dealt_values(values: np.ndarray) -> np.ndarray | None:
+    """Values dealt to parts, the most frequent first; None of few values, or of few rows a value."""
+    found, of_row, counts = np.unique(values, return_inverse=True, return_counts=True)
+    most = len(values) / _ROWS_OF_VALUE
+    if not _LEAST_VALUES <= len(found) <= most or counts.max() > most:
+        return None
+    parts, sizes = np.empty(len(found), np.intp), np.zeros(_PARTS)
+    for value in np.argsort(-counts, kind="stable"):
+        parts[value] = sizes.argmin()
+        sizes[parts[value]] += counts[value]
+    return parts[of_row]
 
 
 def _are_in_order(Y: np.ndarray) -> bool:
@@ -674,8 +683,11 @@ def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    A = inverse_of_factor(factor(K + np.diag(np.full(len(K), penalty))))
-    return np.tril(A) + np.tril(A, -1).T
+    A = K.T.copy(order="F")  # LAPACK's, at once, as K is symmetric
+    A[np.diag_indices(len(A))] += penalty
+    A = inverse_of_factor(factor(A, overwrite=True))
+    A += np.triu(A.T, 1)  # to zeros, where the factor had them
+    return A
 
 
 def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:

@@ -102,11 +102,11 @@ def _joined(parts: Sequence[Sample]) -> Sample:
 
 
 _NUMBERS = ("numeric", "multilabel")
-_RUNS, _RUN_ROWS = 16, 64
+_RUNS, _RUN_ROWS = 12, 64
 
 
 def rows_in_runs(n_rows: int) -> np.ndarray:
-    """Numbers of the rows of 16 runs of 64, evenly spread from the first row to the last; of few rows all."""
+    """Numbers of the rows of 12 runs of 64, evenly spread from the first row to the last; of few rows all."""
     if n_rows <= _RUNS * _RUN_ROWS:
         return np.arange(n_rows)
     starts = np.arange(_RUNS) * (n_rows - _RUN_ROWS) // (_RUNS - 1)

@@ -122,9 +122,13 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
 
     Raises InputError for sums that the problem cannot be solved by.
     """
-    if isinstance(sums, GramStatistics):
-        return fit_statistics(sums, problem)
-    return fit_toeplitz_statistics(sums, problem)
+    solve: Any = fit_statistics if isinstance(sums, GramStatistics) else fit_toeplitz_statistics
+    result: FitResult = solve(sums, problem)
+    if problem.penalty.search is None or sums.folds is None or not sums.folds.n_folds:
+        return result
+    # How many rows none holds out is not among the sums.
+    folds = {"held_out": sums.folds.words, "n_folds": sums.folds.n_folds, "n_never_held_out": None}
+    return replace(result, entries={**result.entries, "folds": folds})
 
 
 # Rows that come in several calls.

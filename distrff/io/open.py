@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from dask.utils import is_dataframe_like
@@ -12,7 +11,7 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import arrays_dataset, as_frame, is_table, paired, persisted_text, with_groups
-from distrff.io.dataset import Dataset, values_of
+from distrff.io.dataset import Dataset, Reader, values_of
 from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
@@ -282,9 +281,19 @@ def _of_zarr(
             f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
             f"table of its arrays)"
         )
-    names = {key: str(key) for key in options.beside}
     dataset = open_zarr(location, options, **arrays)
-    dataset = with_roles(dataset, options, names, partial(array_column, location))
+    needed, of_X = replace(options, extra=()).beside, dataset.column_names or ()
+    readers: dict[str, Reader] = {}
+    for key in options.beside:
+        try:
+            readers[str(key)] = array_column(location, str(key))
+        except InputError:
+            # Folds may go by a column of X, which it keeps.
+            if key in needed or key not in of_X:
+                raise
+    extra = [key for key in options.beside if key not in needed and str(key) in readers]
+    options = replace(options, extra=extra)
+    dataset = with_roles(dataset, options, {key: str(key) for key in options.beside}, readers.__getitem__)
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:

@@ -296,17 +296,28 @@ class StepsEncoding(Encoding):
 
 
 class RawEncoding(Encoding):
-    """A column as it is stored, as y, without the rows in which a `required` column lacks a value."""
+    """A column as it is stored, as y, without the rows in which a `required` column lacks a value.
 
-    def __init__(self, table: Table, name: str, required: tuple[str, ...]) -> None:
+    Text that spells times is read as such where the user `declared` it.
+    """
+
+    def __init__(self, table: Table, name: str, required: tuple[str, ...], declared: str | None) -> None:
         self.name, self.required, self.drops_rows = name, required, bool(required)
         self.names = tuple(dict.fromkeys((name, *required)))
-        self.columns = {"y": Columns((name,), (name,), table.raw_dtype(name), is_1d=True)}
+        self.reads_times = declared == "time" and table.kinds[name] == "text"
+        dtype = np.dtype("M8[us]") if self.reads_times else table.raw_dtype(name)
+        self.columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
         self.row_bytes = _VALUE_BYTES * len(self.names)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        dtype, column = self.columns["y"].dtype, batch.column(self.names.index(self.name))
-        values = array_values(column, dtype, self.name).astype(dtype, copy=False)
+        dtype = self.columns["y"].dtype
+        if self.reads_times:
+            column = as_declared(raw_columns(batch, (self.name,)), {self.name: "time"})[self.name]
+            values, missing = column.values.view(dtype), column.missing()
+            values = values if missing is None else np.where(missing, np.datetime64("NaT"), values)
+        else:
+            column = batch.column(self.names.index(self.name))
+            values = array_values(column, dtype, self.name).astype(dtype, copy=False)
         if values.ndim > 1:
             raise InputError(f"column {self.name!r} holds lists; beside X comes one value per row")
         kept = complete_rows(raw_columns(batch, self.required).values())
@@ -453,13 +464,12 @@ def with_raw_columns(
     kept: Sequence[int] | None = None,
 ) -> Dataset:
     """The dataset with the columns beside X, with names by their keys, of the rows that X keeps."""
-    required = () if kept is None else required
-    return with_roles(
-        dataset,
-        options,
-        names,
-        lambda name: TableReader(table, RawEncoding(table, name, required), kept),
-    )
+    required, kinds = () if kept is None else required, declared_kinds(table, options)
+
+    def reader_of(name: str) -> TableReader:
+        return TableReader(table, RawEncoding(table, name, required, kinds.get(name)), kept)
+
+    return with_roles(dataset, options, names, reader_of)
 
 
 def with_roles(

@@ -15,6 +15,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError
 from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash
+from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
 _HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
@@ -312,6 +313,9 @@ class HashFolds(Folds):
     may_lack = False
     words = "rows at random"
 
+    def __post_init__(self) -> None:
+        check_count("n_folds", self.n_folds)
+
     def sums(self, keys: Keys) -> Memberships:
         return Memberships(len(keys), self._remainder(keys.numbers, self.n_folds).astype(np.int64))
 
@@ -332,11 +336,10 @@ class HashFolds(Folds):
         return replace(self, first_row=self.first_row + n_rows)
 
 
-def _refuse_groups(rows: RowsOfFolds, but: str) -> None:
+def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
     if rows.groups is not None:
         raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use cv=GroupFolds(), or "
-            f"give no groups"
+            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
         )
 
 
@@ -373,7 +376,7 @@ class OneHeldOut(HashFolds):
         return _HELD_OUT_STRIDE
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time")
+        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
         return self
 
     def sums(self, keys: Keys) -> Memberships:
@@ -390,6 +393,9 @@ class ContiguousFolds(Folds):
     may_lack = False
     words = "runs of consecutive rows"
 
+    def __post_init__(self) -> None:
+        check_count("n_folds", self.n_folds)
+
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
         _refuse_groups(rows, "ContiguousFolds and fold_by='contiguous' hold out runs of rows")
         return replace(self, n_rows=rows.n_rows)
@@ -401,6 +407,9 @@ class ContiguousFolds(Folds):
         return Memberships(len(keys), (scaled // np.uint64(self.n_rows)).astype(np.int64))
 
 
+NO_GROUP = "drop them, or give each a group of its own"
+
+
 def group_hashes(values: Any) -> np.ndarray:
     """64 bits for each value of a column of groups, shape (n,), uint64; equal values have equal bits.
 
@@ -410,9 +419,7 @@ def group_hashes(values: Any) -> np.ndarray:
     """
     values = np.asarray(values)
     if n_null := int(np.count_nonzero(pd.isna(values))):
-        raise InputError(
-            f"{n_null:,} of {len(values):,} rows have no group; drop them, or give each a group of its own"
-        )
+        raise InputError(f"{n_null:,} rows or more have no group; {NO_GROUP}")
     if values.dtype.kind == "O":
         # Value by value: of numbers among text a block may hold none, or nothing else.
         is_number = np.array([isinstance(value, Number) for value in values], bool)

@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from typing import Any
@@ -16,6 +16,7 @@ import pandas as pd
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.folds import (
+    NO_GROUP,
     ContiguousFolds,
     Folds,
     HashFolds,
@@ -47,11 +48,28 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
             f"{listed(beside) or 'no names'}. Give extra=[{name!r}] to open_dataset for a column that is no "
             f"feature"
         )
-    if not isinstance(name, Integral) or not -rows.n_columns <= int(name) < rows.n_columns:
+    if (
+        not is_number(name)
+        or not isinstance(name, Integral)
+        or not -rows.n_columns <= int(name) < rows.n_columns
+    ):
         raise InputError(
             f"folds go by columns by name, or by their places among {rows.n_columns} features, got {name!r}"
         )
     return int(name) % rows.n_columns
+
+
+def _as_times(name: Any) -> str:
+    return f"types={{{name!r}: 'time'}} reads dates that are text"
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    """One name, or several, of columns."""
+    is_one = isinstance(given, str) or not isinstance(given, Iterable)
+    names = (given,) if is_one else tuple(given)
+    if not names:
+        raise InputError("folds that go by columns need some, such as BlockFolds(['lon', 'lat'])")
+    return names
 
 
 def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
@@ -70,7 +88,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times"
+            f"numbers or times; {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -91,27 +109,23 @@ _PRESUMED_GROUPS = 10  # of which each is a fold, until they are counted
 
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
-    """Rows of each group by its hash, ascending; nothing of more than `MAX_COUNTED` groups."""
+    """Rows of each group by its hash, ascending; of more than `MAX_COUNTED` groups their first ones."""
 
     hashes: np.ndarray
     counts: np.ndarray
-    are_many: bool = False
+    n_null: int  # rows without a group
 
     @classmethod
-    def of(cls, hashes: np.ndarray, counts: np.ndarray | None = None) -> GroupCounts:
+    def of(cls, hashes: np.ndarray, counts: np.ndarray | None, n_null: int) -> GroupCounts:
+        # One more than are counted says that there are more; so many groups cost no more than ten.
         hashes, own = np.unique(hashes, return_inverse=True)
-        if len(hashes) > MAX_COUNTED:
-            return _MANY_GROUPS
-        return cls(hashes, np.bincount(own, counts, len(hashes)).astype(np.int64))
+        counts = np.bincount(own, counts, len(hashes)).astype(np.int64)
+        return cls(hashes[: MAX_COUNTED + 1], counts[: MAX_COUNTED + 1], n_null)
 
     def merge(self, other: GroupCounts) -> GroupCounts:
-        if self.are_many or other.are_many:
-            return _MANY_GROUPS
         hashes = np.concatenate([self.hashes, other.hashes])
-        return GroupCounts.of(hashes, np.concatenate([self.counts, other.counts]))
-
-
-_MANY_GROUPS = GroupCounts(np.empty(0, np.uint64), np.empty(0, np.int64), are_many=True)
+        counts = np.concatenate([self.counts, other.counts])
+        return GroupCounts.of(hashes, counts, self.n_null + other.n_null)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,10 +199,14 @@ class GroupFolds(Folds):
         return self._hashes(keys)
 
     def survey(self, keys: Keys) -> GroupCounts:
-        return GroupCounts.of(self._hashes(keys))
+        values = keys.column(self.places[0])
+        is_null = pd.isna(values)
+        return GroupCounts.of(group_hashes(values[~is_null]), None, int(is_null.sum()))
 
     def decided(self, survey: GroupCounts) -> GroupFolds:
-        if survey.are_many:
+        if survey.n_null:
+            raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
+        if len(survey.hashes) > MAX_COUNTED:
             if self.is_each:
                 raise InputError(
                     f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
@@ -197,9 +215,12 @@ class GroupFolds(Folds):
         if self.is_each:
             return replace(self, n_folds=len(survey.hashes), is_each=False).decided(survey)
         if len(survey.hashes) < self.n_folds:
+            n_groups = len(survey.hashes)
             raise InputError(
-                f"there are {len(survey.hashes)} groups, and each of {self.n_folds} folds needs one; give "
-                f"fewer folds: GroupFolds(n_folds={max(2, len(survey.hashes))})"
+                f"there are {n_groups} groups, and each of {self.n_folds} folds needs one; give fewer folds: "
+                f"GroupFolds(n_folds={n_groups})"
+                if n_groups > 1
+                else "all rows are of one group, of which none can be held out; give others, or none"
             )
         assert self.seed is not None
         # Ties in random order, and not by value: numbers of patients or shops often are in cycles.
@@ -293,9 +314,7 @@ class ForwardFolds(Folds):
 
     @property
     def names(self) -> tuple[Any, ...]:  # type: ignore[override]
-        if self.by is None:
-            return ()
-        return (self.by,) if isinstance(self.by, str | Integral) else tuple(self.by)
+        return () if self.by is None else _names(self.by)
 
     @property
     def needs_all_rows(self) -> bool:  # type: ignore[override]
@@ -352,7 +371,7 @@ class ForwardFolds(Folds):
 
     def _span(self, name: str, given: Any) -> float:
         """A gap or window in the column's units; infinite for None."""
-        if given is None:
+        if given is None and name == "window":
             return np.inf
         if self.is_time and not (is_number(given) and given == 0):
             if not (span := _seconds(given)) >= 0:
@@ -360,7 +379,8 @@ class ForwardFolds(Folds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}")
+            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
+            raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
     def _values(self, keys: Keys) -> np.ndarray:
@@ -534,6 +554,13 @@ def _gaps(occupied: np.ndarray) -> np.ndarray:
     return is_gap[regions]
 
 
+def _floats(name: str, given: Any) -> np.ndarray:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must hold numbers: {error}") from error
+
+
 @dataclass(frozen=True, eq=False)
 class BlockFolds(Folds):
     """Cells of a map: the rows of a cell are held out together, as are those of other cells of its fold.
@@ -592,7 +619,7 @@ class BlockFolds(Folds):
 
     @property
     def names(self) -> tuple[Any, ...]:  # type: ignore[override]
-        return (self.columns,) if isinstance(self.columns, str | Integral) else tuple(self.columns)
+        return _names(self.columns)
 
     @property
     def needs_survey(self) -> bool:  # type: ignore[override]
@@ -612,12 +639,10 @@ class BlockFolds(Folds):
         return replace(self, seed=seed)
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
-        if not self.names:
-            raise InputError("BlockFolds needs the columns of the coordinates, such as ['lon', 'lat']")
         found = replace(self, places=tuple(_place(name, rows) for name in self.names))
         if self.size is None:
             return found
-        sizes = np.atleast_1d(np.asarray(self.size, dtype=np.float64))
+        sizes = np.atleast_1d(_floats("size", self.size))
         if sizes.shape not in ((1,), (len(self.names),)) or not (np.isfinite(sizes) & (sizes > 0)).all():
             raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
         return found if self.like is not None else replace(found, pitches=np.resize(sizes, len(self.names)))
@@ -641,7 +666,12 @@ class BlockFolds(Folds):
 
     def _cells(self, points: np.ndarray) -> np.ndarray:
         assert self.pitches is not None
-        return np.floor(points / self.pitches).astype(np.int64)
+        cells = np.floor(points / self.pitches)
+        if not (np.abs(cells) < 2.0**62).all():
+            raise InputError(
+                f"size={self.size!r} is too small for numbers of more than 2⁶² cells; give a larger one"
+            )
+        return cells.astype(np.int64)
 
     def _hashes(self, cells: np.ndarray) -> np.ndarray:
         assert self.seed is not None
@@ -761,9 +791,9 @@ class BlockFolds(Folds):
         if isinstance(self.like, Mapping):
             if missing := [name for name in self.names if name not in self.like]:
                 raise InputError(f"the grid of `like` has no coordinates of {missing[0]!r}")
-            axes = [np.asarray(self.like[name], dtype=np.float64) for name in self.names]
+            axes = [_floats("like", self.like[name]) for name in self.names]
             return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-        points = np.asarray(self.like, dtype=np.float64)
+        points = _floats("like", self.like)
         if points.ndim != 2 or points.shape[1] != len(self.names) or not np.isfinite(points).all():
             raise InputError(
                 f"like must have a finite value of each of {listed([*map(str, self.names)])} a row, got "
@@ -820,7 +850,8 @@ def translated(cv: Any, seed: int) -> Folds:
 
     Raises InputError with the nearest of ours for a splitter that has none.
     """
-    kind, given = type(cv).__name__, vars(cv)
+    kind = type(cv).__name__
+    given: Any = getattr(cv, "__dict__", {})
     n_folds = given.get("n_splits")
     if kind == "KFold" and not given["shuffle"]:
         return ContiguousFolds(n_folds)
@@ -838,7 +869,8 @@ def translated(cv: Any, seed: int) -> Folds:
         "StratifiedKFold": "HashFolds(), whose folds of many rows have nearly equal shares of each class",
         "TimeSeriesSplit": "ForwardFolds()",
     }.get(kind, "GroupFolds(), BlockFolds(), ForwardFolds() or HashFolds()")
-    raise InputError(f"{kind} splits rows in memory, and these are not; use {nearest}")
+    kind = "a list" if isinstance(cv, list) else kind
+    raise InputError(f"{kind} splits rows in memory alone, not stored or lazy ones, nor sums; use {nearest}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -882,12 +914,14 @@ class PatternFolds(Folds):
     ) -> tuple[PatternFolds, np.ndarray]:
         """The folds of rows to fit and rows to judge by position, and the numbers of all rows."""
         # Two bits a fold. Rows of equal bits are alike to all folds, however these overlap.
+        if not splits:
+            raise InputError("it yields no rows to judge")
         table = np.zeros((n_rows, 2, len(splits)), bool)
         for fold, (train, test) in enumerate(splits):
             table[train, 0, fold] = True
             table[test, 1, fold] = True
         if (table[:, 0] & table[:, 1]).any():
-            raise InputError(f"{name} judges rows that it is fitted to; give disjoint rows")
+            raise InputError("it judges rows that it is fitted to; give disjoint rows")
         packed = np.packbits(table.reshape(n_rows, -1), axis=1)
         _, first, numbers = np.unique(packed, axis=0, return_index=True, return_inverse=True)
         fitted, judged = table[first].transpose(1, 2, 0)

@@ -180,3 +180,35 @@ def test_a_fit_reads_groups_of_any_file(distrff, tmp_path, scratch, rng, form, m
         pd.testing.assert_frame_equal(seen[-1][2], frame[["who", "day"]])
     refused = distrff.refused(*fit, "--groups", "nobody", "--out", tmp_path / "no.zarr")
     assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "zarr"])
+def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
+    frame = pd.DataFrame(rng.standard_normal((60, 2)), columns=["a", "b"]).assign(half=np.arange(60) % 2)
+    days = pd.Series(pd.date_range("2013-01-01", periods=60)).dt.strftime("%Y-%m-%d")
+    frame = frame.assign(day=days, who=[f"u{i % 6}" for i in range(60)], y=frame["a"] + frame["b"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    beside = ("--groups", "who", "--extra", "day")
+    converted = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", "--target", "y", *beside)
+    assert converted.code == 0
+    out = ("--out", tmp_path / "model.zarr", "--overwrite", "--features", "linear", "--cv", 2)
+    fit = ("fit", tmp_path / f"rows.{form}", *(() if form == "zarr" else ("--target", "y")), *out)
+    forward = (*fit, "--folds", "forward", "--by", "day", "--gap", "2d")
+    if form == "parquet":
+        assert "--types day=time reads dates that are text" in distrff.refused(*forward)
+        forward += ("--types", "day=time")
+    found = distrff(*forward, "--json").json
+    assert found["n_columns"] == 3 and found["folds"]["n_never_held_out"] == 20
+    assert found["folds"]["held_out"].startswith("spans of day, each held out of a model of what came before")
+    page = tmp_path / "page.html"
+    done = distrff(*fit, "--folds", "groups", "--by", "who", "--report", page)
+    assert "on rows left out: whole groups of 'who' (6 of them); the mean" in done.stdout
+    assert "rows that were left out: whole groups of &#39;who&#39; (6 of them)" in page.read_text()
+    assert "2 fold(s) of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
+    # A column of the X of a Zarr group stays there; of a table it is none unless it is named.
+    half = distrff(*fit, "--folds", "groups", "--by", "half")
+    assert ("no columns of X, as --by names them: half" in half.stderr) == (form != "zarr")
+    words = (*fit[1 : -len(out)], *out[3:], "--folds", "groups", "--by", "half")
+    plan = distrff("plan", *words)
+    assert "2 fold(s) of whole groups of 'half', 2 a task" in plan.stdout and "\n3 sweeps" in plan.stdout

@@ -117,6 +117,7 @@ def test_the_report_takes_the_evaluation(rng: np.random.Generator) -> None:
     quality, evaluation = model.report_["quality"], drf.evaluate(model)
     assert quality["rmse"] == pytest.approx(before["rmse"], rel=1e-6)
     assert quality["linear_rmse"] == before["linear_rmse"]
+    assert quality["exchangeability"] == before["exchangeability"] and before["exchangeability"]
     assert model.report_["evaluation"] == evaluation.to_dict()
     shown = headings(model.report_.to_html())
     assert shown[:3] == ["Quality", "Predicted against actual", "Residuals against prediction"]

@@ -262,7 +262,7 @@ def test_lazy_rows_have_the_folds_that_a_splitter_means(
     lazy = [None if A is None else da.from_array(A, chunks=71) for A in (X, Y, groups)]
     found = model.set_params(cv=theirs).fit(lazy[0], lazy[1], groups=lazy[2])
     np.testing.assert_array_equal(found.cv_results_["fold_scores"], expected)
-    with pytest.raises(InputError, match=r"PredefinedSplit splits rows in memory.*use GroupFolds\(by="):
+    with pytest.raises(InputError, match=r"PredefinedSplit splits rows in memory alone.*use GroupFolds\(by="):
         model.set_params(cv=PredefinedSplit(PARTS)).fit(*lazy[:2])
 
 

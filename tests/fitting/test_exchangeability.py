@@ -50,9 +50,9 @@ def test_groups_are_found_in_their_order_alone(rng, kind):
     shuffled = look(X[order], y[order], None if s is None else s[order])
     assert found["alarm"] and found["ratio"] > 1.1
     assert found["ratio"] == pytest.approx(found["error_held_out"] / found["error_random"])
-    # Of 450 such tables the ratio was .94 to 1.06.
-    assert shuffled["ratio"] < 1.15
-    assert shuffled["error_random"] == pytest.approx(found["error_random"], rel=0.15)
+    # Of 450 such tables the ratio was .9 to 1.1, and the other one .81 to 1.19.
+    assert shuffled["ratio"] < 1.25
+    assert shuffled["error_random"] == pytest.approx(found["error_random"], rel=0.4)
 
 
 def test_rows_in_the_order_of_their_target_say_nothing(rng):
@@ -71,7 +71,7 @@ def test_columns_tell_who_is_alike_in_any_order(rng):
     order = rng.permutation(len(X))
     subject = rng.permutation(40)[order // 15]
     found = look(np.column_stack([X[order], subject]), y[order], names=["a", "b", "c", "subject"])
-    assert found["ratio"] < 1.15
+    assert found["ratio"] < 1.25
     assert [(one["rows"], one["alarm"]) for one in found["also"]] == [("values of column 'subject'", True)]
     places = rng.uniform(-1.0, 1.0, (600, 2))
     field = np.cos(places @ (8.0 * rng.standard_normal((2, 30)))).sum(axis=1)
@@ -88,13 +88,13 @@ def test_parts_by_columns_keep_values_together(rng):
     ids = rng.integers(0, 50, 1000).astype(float)
     X = np.column_stack([ids, np.round(rng.uniform(0, 30, 1000)) / 2, ids % 5, rng.integers(0, 2**40, 1000)])
     ((words, parts),) = parts_by_columns(X, None)
-    assert words == "values of column 0" and set(parts) == set(range(16))
+    assert words == "values of column 0" and set(parts) == set(range(12))
     assert all(len(np.unique(parts[ids == one])) == 1 for one in np.unique(ids))
     assert np.bincount(parts).max() < 1000 / 8
     by_name = dict(parts_by_columns(X, ["x", "y", "day", "flight"]))
     assert set(by_name) == {"blocks of column 'x', column 'y'", "spans of column 'day'"}
     for parts in by_name.values():
-        assert parts.min() == 0 and parts.max() < 16
+        assert parts.min() == 0 and parts.max() < 12
     spans = by_name["spans of column 'day'"]
     assert np.all(np.diff(spans[np.argsort(X[:, 2], kind="stable")]) >= 0) and len(np.unique(spans)) == 5
 
@@ -108,7 +108,7 @@ def test_a_report_says_it_the_same_for_any_chunks(rng):
     chunked = model.fit(da.from_array(X, chunks=(37, 3)), da.from_array(y, chunks=37)).report_
     assert chunked["quality"]["exchangeability"] == found["quality"]["exchangeability"]
     order = rng.permutation(len(X))
-    assert model.fit(X[order], y[order]).report_["quality"]["exchangeability"]["ratio"] < 1.15
+    assert model.fit(X[order], y[order]).report_["quality"]["exchangeability"]["ratio"] < 1.25
 
 
 def test_whoever_chose_other_folds_is_not_told(rng):

@@ -226,7 +226,10 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X), "y"),
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
-        (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[None, "a"] * 100), "100 of 200 rows have no group"),
+        (
+            lambda m, c, X, y: m.calibrate(X, y + 1, groups=[None, "a"] * 100),
+            "100 rows or more have no group",
+        ),
         (lambda m, c, X, y: m.calibrate(X, y + 1, groups=[1, 2]), "groups has 2 rows"),
         (lambda m, c, X, y: m.calibrate(X, y + 1, groups=X), "groups has 2 columns"),
         (lambda m, c, X, y: drf.calibrate(m, X, y), r"a fitted estimator .* estimator.calibrate\(X, y\)"),

@@ -133,7 +133,7 @@ def test_each_group_may_be_a_fold_and_there_may_be_too_few(rng: np.random.Genera
     ],
 )
 def test_rows_without_a_group_are_counted(values: np.ndarray) -> None:
-    assert "2 of 4 rows have no group" in refusal(decided, GroupFolds(n_folds=2), keys_of(groups=values))
+    assert "2 rows have no group" in refusal(decided, GroupFolds(n_folds=2), keys_of(groups=values))
 
 
 # Columns.
@@ -273,7 +273,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: BlockFolds([]), "needs the columns of the coordinates"),
+        (lambda: BlockFolds([]), "folds that go by columns need some"),
         (lambda: BlockFolds([0, 1], size=0), "size must be a positive number"),
         (lambda: BlockFolds([0, 1], size=[1, 2, 3]), "size must be a positive number, or one a column"),
         (lambda: BlockFolds([0, 1], buffer=-1), "buffer must be a number of at least 0, got -1"),
