@@ -187,8 +187,8 @@ def folds_text(folds: Mapping[str, Any] | None) -> str | None:
     if folds is None:
         return None
     n_never = folds["n_never_held_out"]
-    never = f"; {number_text(n_never)} rows are held out by none" if n_never else ""
-    return f"{folds['n_folds']} fold(s) of {folds['held_out']}{never}"
+    never = f"; none holds out {number_text(n_never)} rows" if n_never else ""
+    return f"{folds['n_folds']} fold{'s' * (folds['n_folds'] > 1)} of {folds['held_out']}{never}"
 
 
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
