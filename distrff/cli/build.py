@@ -333,7 +333,7 @@ def _refuse_unused(ctx: click.Context) -> None:
         if grid in found and not may_search:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
     folds = penalty == "cv" or (penalty is None and not is_margin)
-    for option in sorted({"cv", "fold_by"} & found.keys()) if not folds else ():
+    for option in sorted({"cv", "fold_by"} & found.keys()) if not folds and "folds" not in found else ():
         refuse(ctx, option, "--alpha cv or --C cv")
     # A search for the map splits its sample by them, too; --alpha gcv leaves out one row at a time.
     if "folds" in found and not folds and (penalty == "gcv" or not _chooses_map(o)):

@@ -131,7 +131,6 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
             others.append(f"{_linear_model(quality)} {number_text(quality['linear_rmse'])}")
         return f"{line}; {', '.join(others)}"
     of_sample, is_sampled = _spread_text(quality), quality.get("accuracy_error") is not None
-    where += f" ({quality['n_rows']:,} of them)" if is_sampled else ""
     if quality["kind"] == "labels":
         wrong, constant = (share_text(quality[key]) for key in ("hamming_loss", "constant_hamming_loss"))
         return (
@@ -171,7 +170,7 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
     """The error beside those of simpler models, as names with their values."""
     of_sample = _spread_text(quality)
     # The keys of the errors with their names, in the order in which they are shown.
-    shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
+    shown: dict[str, str | None] = {"judged on": judged_on(quality)}
     if quality["kind"] == "numbers":
         shown["R²"] = _r2_text(quality["r2"])
         names = {
@@ -228,10 +227,12 @@ def share_text(share: float | None) -> str:
 
 def rows_text(quality: Mapping[str, Any]) -> str:
     """On which rows a model was judged, as the end of a sentence."""
-    rows = quality["rows"]
+    rows, is_sampled = quality["rows"], quality.get("accuracy_error") is not None
     if rows == "out of fold":
-        return f"on rows left out{_how(quality)}"
-    return f"by {rows}" if "cross-validation" in rows else f"on {rows}"
+        n_rows = f"{quality['n_rows']:,} " if is_sampled else ""
+        return f"on {n_rows}rows left out{_how(quality)}"
+    of_sample = f" ({quality['n_rows']:,} of them)" if is_sampled else ""
+    return f"by {rows}" if "cross-validation" in rows else f"on {rows}{of_sample}"
 
 
 def _how(quality: Mapping[str, Any]) -> str:
@@ -239,7 +240,8 @@ def _how(quality: Mapping[str, Any]) -> str:
     return "" if words is None else " at random" if words == "rows at random" else f": {words}"
 
 
-def _judged_on(quality: Mapping[str, Any]) -> str:
+def judged_on(quality: Mapping[str, Any]) -> str:
+    """The rows on which a model was judged, in words."""
     rows = quality["rows"]
     of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
     words = {
@@ -402,9 +404,11 @@ def _importance(importance: Mapping[str, Any]) -> list[Part]:
     measure = {"r2": "R²", "accuracy": "accuracy"}[importance["measure"]]
     left_out = len(importance["columns"]) - len(columns)
     more = f" {left_out} columns that matter less are not drawn." if left_out else ""
+    is_held_out = importance.get("rows") == "out of fold"
+    by = ", each by a model that did not see it" if is_held_out else ""
     legend = (
         f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
-        f"rows; of {importance['n_judged']:,} rows of the fit.{more}"
+        f"rows; of {importance['n_judged']:,} rows of the fit{by}.{more}"
     )
     if columns and (columns[0]["importance"] or 0.0) > importance["score"]:
         legend += (

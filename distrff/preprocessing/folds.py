@@ -110,6 +110,14 @@ class Memberships:
         counts = self.counts()
         return 1.0 / (counts if self.rows is None else counts[self.rows])
 
+    def one_each(self, hashes: np.ndarray) -> np.ndarray:
+        """One of the numbers of each row, which its hash chooses; -1 for a row that has none."""
+        counts, found = self.counts(), np.full(self.n_rows, -1)
+        at, places = np.flatnonzero(counts), np.cumsum(counts) - counts
+        chosen = places[at] + (hashes[at] % counts[at].astype(np.uint64)).astype(np.int64)
+        found[at] = self.numbers[chosen]
+        return found
+
     def combined(self, coefs: np.ndarray) -> np.ndarray:
         """Σ of the coefficients of each row's numbers, (m, n_numbers) → (n_rows, m)."""
         of_pairs = coefs.T[self.numbers]
@@ -328,11 +336,10 @@ class HashFolds(Folds):
         return replace(self, first_row=self.first_row + n_rows)
 
 
-def _refuse_groups(rows: RowsOfFolds, but: str) -> None:
+def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
     if rows.groups is not None:
         raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use cv=GroupFolds(), or "
-            f"give no groups"
+            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
         )
 
 
@@ -369,7 +376,7 @@ class OneHeldOut(HashFolds):
         return _HELD_OUT_STRIDE
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time")
+        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
         return self
 
     def sums(self, keys: Keys) -> Memberships:

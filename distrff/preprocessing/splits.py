@@ -42,6 +42,9 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
             return name
         if names is not None and name in names:
             return names.index(name)
+        # The command line has indices as text.
+        if name.isdecimal() and int(name) < rows.n_columns:
+            return int(name)
         beside = [*rows.id_dtypes, *(names or ())]
         raise InputError(
             f"folds go by the column {name!r}, which these rows lack; they have "

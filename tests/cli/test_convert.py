@@ -205,10 +205,11 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     done = distrff(*fit, "--folds", "groups", "--by", "who", "--report", page)
     assert "on rows left out: whole groups of 'who' (6 of them); the mean" in done.stdout
     assert "rows that were left out: whole groups of &#39;who&#39; (6 of them)" in page.read_text()
-    assert "2 fold(s) of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
+    assert "2 folds of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
     # A column of the X of a Zarr group stays there; of a table it is none unless it is named.
     half = distrff(*fit, "--folds", "groups", "--by", "half")
     assert ("no columns of X, as --by names them: half" in half.stderr) == (form != "zarr")
     words = (*fit[1 : -len(out)], *out[3:], "--folds", "groups", "--by", "half")
     plan = distrff("plan", *words)
+    assert "cells of 0, 1;" in distrff(*fit, "--folds", "blocks", "--block-columns", "0,1").stdout
     assert "2 fold(s) of whole groups of 'half', 2 a task" in plan.stdout and "\n3 sweeps" in plan.stdout

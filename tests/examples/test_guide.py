@@ -53,6 +53,26 @@ def test_its_commands_run_in_order(tmp_path, monkeypatch, cluster, rng):
     assert zarr.open_group("rows.zarr", mode="r")["test/X"].shape[0] > 0
 
 
+def test_the_commands_that_say_which_rows_run(tmp_path, monkeypatch, cluster, rng):
+    monkeypatch.chdir(tmp_path)
+    X, person = rng.random((400, 2)), np.arange(400) % 20
+    table = pd.DataFrame(X, columns=["lon", "lat"]).assign(height=np.sin(6 * X[:, 0]))
+    table.to_parquet("places.parquet", index=False)
+    table.rename(columns={"height": "y"}).assign(person=person).to_parquet("visits.parquet", index=False)
+    dates = pd.date_range("2024-01-01", periods=100).repeat(4)
+    table.rename(columns={"height": "sold"}).assign(date=dates).to_parquet("sales.parquet", index=False)
+    told = []
+    for block in blocks((GUIDE / "which-rows.md").read_text(), ""):
+        for words in commands(block):
+            # Small maps: what is tested is which rows are held out.
+            few = [] if "--features" in words else ["--features", "fourier", "--n-components", "32"]
+            done = CliRunner().invoke(main, [*smaller(words, cluster.scheduler_address), *few])
+            assert done.exit_code == 0, (words, done.output)
+            told.append(done.output)
+    held_out = ("whole groups of 'person' (20 of them)", "", "0.1 × 0.1 cells of lon, lat", "spans of date")
+    assert [one in output for one, output in zip(held_out, told, strict=True)] == [True] * 4, told
+
+
 def write_files(rng: np.random.Generator) -> None:
     """Write what the commands read."""
     X = rng.standard_normal((1200, 3))
