@@ -51,6 +51,7 @@ from distrff.model.rows import (
     ROWS_UNKNOWN,
     block_by_block,
     check_columns,
+    check_target,
     is_raw,
     rows_to_predict,
     through_steps,
@@ -623,6 +624,7 @@ class KernelEstimator(BaseEstimator):
             check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight, groups)
         check_columns(self.model_, dataset, with_target=True)
+        check_target(self.model_, dataset)
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:
