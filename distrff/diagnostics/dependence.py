@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from distrff.diagnostics.evaluate import judged_rows
 from distrff.diagnostics.importance import (
     MAX_ROWS,
     SHOWN_ROWS,
@@ -192,7 +193,7 @@ def partial_dependence(
 
 def what_matters(
     model: Any,
-    data: Any,
+    data: Any = None,
     *,
     n_columns: int = 3,
     max_rows: int = MAX_ROWS,
@@ -206,12 +207,12 @@ def what_matters(
     `partial_dependence`.
     """
     frozen, seed = model_to_explain(model), resolve_seed(random_state)
-    dataset, run = rows_for(frozen, data), begin_run()
+    (dataset, folds, which), run = judged_rows(model, data), begin_run()
     groups = column_groups(frozen, dataset.column_names)
-    rows = drawn_rows(run, frozen, dataset, MAX_ROWS, seed, with_target=True)
+    rows = drawn_rows(run, frozen, dataset, MAX_ROWS, seed, with_target=True, folds=folds)
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
-    importance = importance_of(run, frozen, dataset, groups, rows.thinned(max_rows, seed), seed)
+    importance = importance_of(run, frozen, dataset, groups, rows, seed, which, max_rows)
     # NaN, of a column whose replacements all lie outside, is not larger.
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     grids: list[Grid] = []
@@ -220,7 +221,8 @@ def what_matters(
             grids += grids_of(group, rows)
     if not grids:
         return importance, None
-    return importance, dependence_on(run, frozen, dataset, grids, rows.thinned(max_curve_rows, seed), seed)
+    rows = replace(rows.thinned(max_curve_rows, seed), folds=None)  # curves are of the final model
+    return importance, dependence_on(run, frozen, dataset, grids, rows, seed)
 
 
 def dependence_on(

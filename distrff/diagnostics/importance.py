@@ -14,14 +14,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from distrff.diagnostics.evaluate import judging_cuts
+from distrff.diagnostics.evaluate import judged_rows, judging_cuts
+from distrff.diagnostics.quality import judged_on
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
-from distrff.model.model import Model
-from distrff.model.rows import rows_for
+from distrff.model.model import FoldModels, Model
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
@@ -118,8 +118,12 @@ class PermutationImportance(JudgedResult):
         Names of the targets, of numbers.
     columns : tuple of ColumnImportance
         The most important first.
+    rows : str
+        Which rows were judged, as `Evaluation` says: "out of fold" for those of a fit with folds.
     n_samples, n_judged, n_outside : int
         All rows, the judged ones, and those left out, which are outside of the bounds of the model.
+    n_never_held_out : int
+        Rows drawn and left out as no fold holds them out.
     n_unseen : int
         Rows judged whose label the model never saw; they are wrong before and after.
     seed : int
@@ -132,9 +136,11 @@ class PermutationImportance(JudgedResult):
     mse: tuple[float, ...] | None
     targets: tuple[str, ...]
     columns: tuple[ColumnImportance, ...]
+    rows: str
     n_samples: int
     n_judged: int
     n_outside: int
+    n_never_held_out: int
     n_unseen: int
     seed: int
 
@@ -149,6 +155,9 @@ class PermutationImportance(JudgedResult):
 
     def _facts(self) -> dict[str, str]:
         facts = {MEASURES[self.measure]: number_text(self.score)} | super()._facts()
+        facts["judged on"] = judged_on({"rows": self.rows})
+        if self.n_never_held_out:
+            facts["held out by no fold, left out"] = number_text(self.n_never_held_out)
         if self.n_unseen:
             facts["labels never seen, always wrong"] = number_text(self.n_unseen)
         if len(self.columns) > SHOWN_ROWS:
@@ -162,7 +171,7 @@ MEASURES = {"r2": "R²", "accuracy": "accuracy"}
 
 def permutation_importance(
     model: Any,
-    data: Any,
+    data: Any = None,
     y: Any = None,
     sample_weight: Any = None,
     *,
@@ -180,16 +189,20 @@ def permutation_importance(
     so that it is the fall of R², or for classes 1 where the label is wrong, so that it is the fall of
     accuracy. Columns that one raw column of a table became, such as categories or parts of a time, are
     replaced together. It says what this model uses, not what could be learned: of two columns that say the
-    same, each may seem to matter little. On rows of the fit it also counts what the model learned by heart,
-    so give others.
+    same, each may seem to matter little.
+
+    The rows that an estimator was fitted to are judged out of fold, if the fit had folds, as by `evaluate`: f
+    is the model that did not see the row's fold, which its own values decide and not those that replace them.
+    Rows that no fold holds out are left out; of several folds' models a hash of the row number chooses one.
+    Without folds it also counts what the model learned by heart, and `rows` says so: give others.
 
     Parameters
     ----------
     model : fitted estimator or Model
         Not of principal components.
-    data : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+    data : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame, optional
         Rows of any storage. A frame of raw columns goes through the model's steps, and brings its target if y
-        is not given.
+        is not given. Default: the rows of the estimator's fit, which are read again.
     y : array-like of shape (n_samples,) or (n_samples, n_targets), optional
     sample_weight : array-like of shape (n_samples,), optional
         Weights are multiplicities, of rows judged and of rows that values come from.
@@ -208,7 +221,7 @@ def permutation_importance(
     ------
     InputError
         For data that do not fit the model, a column that it does not have, a target that does not vary, or
-        if no judged row has a positive weight within the bounds of the model.
+        if no judged row has a positive weight within the bounds of the model, or none is held out by a fold.
 
     Notes
     -----
@@ -232,20 +245,31 @@ def permutation_importance(
             "permutation_importance judges numbers or one class a row; of several labels, fit one classifier "
             "each"
         )
-    dataset = rows_for(frozen, data, y, sample_weight)
+    dataset, folds, which = judged_rows(model, data, y, sample_weight)
     groups = chosen_groups(column_groups(frozen, dataset.column_names), columns)
     run = begin_run()
-    rows = drawn_rows(run, frozen, dataset, max_rows, seed, with_target=True)
-    return importance_of(run, frozen, dataset, groups, rows, seed)
+    rows = drawn_rows(run, frozen, dataset, max_rows, seed, with_target=True, folds=folds)
+    return importance_of(run, frozen, dataset, groups, rows, seed, which, max_rows)
 
 
 # The pass, and the tasks.
 
 
 def importance_of(
-    run: Run, model: Model, dataset: Dataset, groups: Sequence[ColumnGroup], rows: DrawnRows, seed: int
+    run: Run,
+    model: Model,
+    dataset: Dataset,
+    groups: Sequence[ColumnGroup],
+    drawn: DrawnRows,
+    seed: int,
+    which: str,
+    max_rows: int,
 ) -> PermutationImportance:
-    """The importance of columns to the predictions of drawn rows."""
+    """The importance of columns to the predictions of at most so many of the drawn rows."""
+    held_out = np.flatnonzero(drawn.judge >= 0)
+    if not len(held_out):
+        raise InputError(f"no fold holds out any of {len(drawn)} sampled rows; give other rows to judge")
+    rows = drawn.at(held_out).thinned(max_rows, seed)
     n_unseen = int(np.count_nonzero(rows.y < 0)) if isinstance(model.targets, ClassTargets) else 0
     if n_unseen == len(rows):
         assert isinstance(model.targets, ClassTargets)
@@ -276,8 +300,10 @@ def importance_of(
         targets=() if model.is_classifier else output_names(model, dataset),
         columns=tuple(columns),
         n_samples=dataset.n_rows,
+        rows=which,
         n_judged=len(rows),
         n_outside=rows.n_outside,
+        n_never_held_out=len(drawn) - len(held_out),
         n_unseen=n_unseen,
         seed=seed,
     )
@@ -313,7 +339,7 @@ def _rise(model: Model, rows: DrawnRows, columns: ReplacedColumns) -> Means:
     X = with_columns(changed.X, positions, replaced[at])
     outside = outside_rows(model, X)
     inside = np.flatnonzero(~outside)
-    after = losses(model, chosen_rows(X, inside), changed.y[inside])
+    after = losses(model, replace(changed, X=X).at(inside))
     rises, left_out = np.zeros(rows.losses.shape), np.zeros(len(rows), dtype=bool)
     rises[at[inside]], left_out[at[outside]] = after - changed.losses[inside], True
     both = np.column_stack([rises, (rises / columns.units).mean(axis=1)])
@@ -466,7 +492,7 @@ class RowDraw:
 
 @dataclass(frozen=True, eq=False)
 class DrawnRows:
-    """Drawn rows that a model predicts, of positive weight and within its bounds.
+    """Drawn rows that models predict, of positive weight and within their bounds.
 
     Each is judged, and each may lend its values to others.
     """
@@ -475,10 +501,12 @@ class DrawnRows:
     X: Any  # as it is read, dense or CSR
     y: np.ndarray  # (n, k) numbers, (n, 1) places of classes with −1 for others, or (n, 0)
     weight: np.ndarray  # (n,)
+    judge: np.ndarray  # (n,) the fold whose model judges it, -1 where none does; 0 for a model of all rows
     losses: np.ndarray  # of the shape of y; see `losses`
     targets: Moments  # of the numbers of all rows, drawn or not
     n_outside: int  # other drawn rows, outside the bounds of the model
     n_drawn: int
+    folds: FoldModels | None = None
 
     def __add__(self, other: DrawnRows) -> DrawnRows:
         return DrawnRows(
@@ -487,6 +515,7 @@ class DrawnRows:
             targets=self.targets.merge(other.targets),
             n_outside=self.n_outside + other.n_outside,
             n_drawn=self.n_drawn + other.n_drawn,
+            folds=self.folds,
         )
 
     def __len__(self) -> int:
@@ -494,7 +523,7 @@ class DrawnRows:
 
     def _fields(self) -> dict[str, np.ndarray]:
         """The arrays with an item a row, beside X."""
-        return {name: getattr(self, name) for name in ("numbers", "y", "weight", "losses")}
+        return {name: getattr(self, name) for name in ("numbers", "y", "weight", "judge", "losses")}
 
     def at(self, places: np.ndarray) -> DrawnRows:
         """The rows at these places."""
@@ -508,16 +537,18 @@ class DrawnRows:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that go to the tasks."""
         X = {name: getattr(self.X, name) for name in _CSR} if issparse(self.X) else {"dense": self.X}
-        return {f"drawn {name}": A for name, A in (X | self._fields()).items()}
+        of_folds = {} if self.folds is None else self.folds.arrays()
+        return of_folds | {f"drawn {name}": A for name, A in (X | self._fields()).items()}
 
     @classmethod
-    def received(cls, arrays: Arrays, n_columns: int) -> DrawnRows:
+    def received(cls, arrays: Arrays, n_columns: int, folds: FoldModels | None) -> DrawnRows:
         """The rows in a task, from the arrays that were sent."""
         sent = {name.removeprefix("drawn "): A for name, A in arrays.items() if name.startswith("drawn ")}
         X: Any = sent.pop("dense", None)
         if X is None:
             X = csr_matrix(tuple(map(sent.pop, _CSR)), shape=(len(sent["numbers"]), n_columns))
-        return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], **sent)
+        folds = None if folds is None else folds.restored(arrays)
+        return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], folds=folds, **sent)
 
     def replacements(self, seed: int) -> np.ndarray:
         """For each row the place of another, which its number decides."""
@@ -533,10 +564,18 @@ _CSR = ("data", "indices", "indptr")
 
 
 def drawn_rows(
-    run: Run, model: Model, dataset: Dataset, max_rows: int, seed: int, *, with_target: bool
+    run: Run,
+    model: Model,
+    dataset: Dataset,
+    max_rows: int,
+    seed: int,
+    *,
+    with_target: bool,
+    folds: FoldModels | None = None,
 ) -> DrawnRows:
     """Rows drawn evenly, at most `max_rows` and 64 MB of them, in one pass that checks all rows.
 
+    With `folds`, which must be of the fit to these very rows, models that did not see them judge them.
     Raises InputError for rows that cannot be used, and if none drawn can be.
     """
     kind = model.targets.kind if with_target else "none"
@@ -545,6 +584,8 @@ def drawn_rows(
     draw, cuts = RowDraw.of(dataset.n_rows, most, seed), judging_cuts(model, dataset)
     light, sent = model.for_tasks()
     reduction = DrawSum(light, draw, kind, dataset.row_bytes, cuts.tile_rows)
+    if folds is not None:
+        reduction, sent = replace(reduction, folds=folds.light()), {**sent, **folds.arrays()}
     try:
         rows: DrawnRows = run.total("drawn rows", dataset, reduction, cuts, sent)
     except ColumnError as error:
@@ -554,7 +595,7 @@ def drawn_rows(
             f"none of {rows.n_drawn} sampled rows has a positive weight and is within the bounds of the "
             f"model; give such rows"
         )
-    return rows
+    return replace(rows, folds=folds)
 
 
 @dataclass(frozen=True)
@@ -566,21 +607,23 @@ class DrawSum(Reduction):
     target_kind: str  # of the model's targets, or "none"
     row_bytes: int
     tile_rows: int
+    folds: FoldModels | None = None
 
     def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
         k = self.model.n_outputs
-        return -(-n_rows // self.draw.stride) * (self.row_bytes + 8 * (2 + 2 * k)) + 48 * k
+        return -(-n_rows // self.draw.stride) * (self.row_bytes + 8 * (3 + 2 * k)) + 48 * k
 
     def update(self, total: DrawnRows | None, rows: Rows, arrays: Arrays) -> DrawnRows:
         model = self.model.restored(arrays)
+        folds = None if self.folds is None else self.folds.restored(arrays)
         drawn = reduce(DrawnRows.__add__, map(self._of_block, rows.tiles(self.tile_rows)))
         outside = outside_rows(model, drawn.X)
         usable = drawn.at(np.flatnonzero(~outside & (drawn.weight > 0)))
         # All of a segment at once: a transform for few rows takes as long as for many.
-        judged = losses(model, usable.X, usable.y)
+        judged = losses(model, replace(usable, folds=folds))
         return self.merge(total, replace(usable, losses=judged, n_outside=int(np.count_nonzero(outside))))
 
     def _of_block(self, block: RowBlock) -> DrawnRows:
@@ -590,7 +633,12 @@ class DrawSum(Reduction):
         at = numbers - block.start
         s = np.ones(len(at)) if block.sample_weight is None else block.sample_weight[at]
         y, n = self._targets(block, at), len(at)
-        return DrawnRows(numbers, chosen_rows(block.X, at), y, s, y, self._moments(block), 0, n)
+        judge = np.zeros(n, np.int64)
+        if self.folds is not None:
+            # By a hash of its own: that of the draw says which rows are here.
+            hashes = row_hash(numbers.astype(np.uint64), child_seed(self.draw.seed, "judges"))
+            judge = self.folds.folds.held_out(block.keys.chosen(at)).one_each(hashes)
+        return DrawnRows(numbers, chosen_rows(block.X, at), y, s, judge, y, self._moments(block), 0, n)
 
     def _targets(self, block: RowBlock, at: np.ndarray) -> np.ndarray:
         """The targets of some rows, as `DrawnRows` has them."""
@@ -608,8 +656,19 @@ class DrawSum(Reduction):
         return Moments.of(Y, block.sample_weight)
 
 
-def losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
-    """Squared errors of numbers, 1 where the class is wrong; of the shape of y, as `DrawnRows` has it."""
+def losses(model: Model, rows: DrawnRows) -> np.ndarray:
+    """Losses of the rows by their judges, of the shape of `y`; 0 where there are none."""
+    if rows.folds is None:
+        return _losses(model, rows.X, rows.y)
+    found = np.zeros(rows.y.shape)
+    for fold in np.unique(rows.judge[rows.judge >= 0]):
+        own = rows.at(np.flatnonzero(rows.judge == fold))
+        found[rows.judge == fold] = _losses(rows.folds.of(model, fold), own.X, own.y)
+    return found
+
+
+def _losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
+    """Squared errors of numbers, 1 where the class is wrong."""
     if not y.size:  # no rows, or no targets
         return np.zeros(y.shape)
     F = model.decision(X)
@@ -664,7 +723,8 @@ def of_columns(
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
     # As a pass, not by `run.map`: a worker that derives other frequencies than this process, and had no row
     # of the pass before, is sent them.
-    return run.total(label, tasks, ColumnSum(light, judge), arrays=sent | rows.arrays())
+    folds = None if rows.folds is None else rows.folds.light()
+    return run.total(label, tasks, ColumnSum(light, judge, folds), arrays=sent | rows.arrays())
 
 
 class ColumnTask(NamedTuple):
@@ -681,6 +741,7 @@ class ColumnSum(Reduction):
 
     model: Model
     judge: Callable[[Model, DrawnRows, Any], Means]
+    folds: FoldModels | None
 
     def shared(self) -> FittedMap:
         return self.model.specification
@@ -691,6 +752,6 @@ class ColumnSum(Reduction):
 
     def update(self, total: list[Means] | None, task: ColumnTask, arrays: Arrays) -> list[Means]:
         model = self.model.restored(arrays)
-        rows = DrawnRows.received(arrays, model.n_columns)
+        rows = DrawnRows.received(arrays, model.n_columns, self.folds)
         # Lists in the order of the columns, which ordered merges keep.
         return self.merge(total, [self.judge(model, rows, task.column)])

@@ -170,7 +170,7 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
     """The error beside those of simpler models, as names with their values."""
     of_sample = _spread_text(quality)
     # The keys of the errors with their names, in the order in which they are shown.
-    shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
+    shown: dict[str, str | None] = {"judged on": judged_on(quality)}
     if quality["kind"] == "numbers":
         shown["R²"] = _r2_text(quality["r2"])
         names = {
@@ -240,7 +240,8 @@ def _how(quality: Mapping[str, Any]) -> str:
     return "" if words is None else " at random" if words == "rows at random" else f": {words}"
 
 
-def _judged_on(quality: Mapping[str, Any]) -> str:
+def judged_on(quality: Mapping[str, Any]) -> str:
+    """The rows on which a model was judged, in words."""
     rows = quality["rows"]
     of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
     words = {
@@ -403,9 +404,11 @@ def _importance(importance: Mapping[str, Any]) -> list[Part]:
     measure = {"r2": "R²", "accuracy": "accuracy"}[importance["measure"]]
     left_out = len(importance["columns"]) - len(columns)
     more = f" {left_out} columns that matter less are not drawn." if left_out else ""
+    is_held_out = importance.get("rows") == "out of fold"
+    by = ", each by a model that did not see it" if is_held_out else ""
     legend = (
         f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
-        f"rows; of {importance['n_judged']:,} rows of the fit.{more}"
+        f"rows; of {importance['n_judged']:,} rows of the fit{by}.{more}"
     )
     if columns and (columns[0]["importance"] or 0.0) > importance["score"]:
         legend += (

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distrff.diagnostics.quality import OF_VARIANCE, quality_lines, quality_sections
+from distrff.errors import DataWarning, InputError, warn
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
@@ -31,8 +32,9 @@ class FitReport(StrictMapping):
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
-    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows, null
-        where sums alone were there
+    folds : where rows were held out, how in words (`held_out`), `n_folds`, `n_never_held_out` rows (null
+        where sums alone were there), and of folds by columns the `rule`: how groups were dealt, where cells
+        and spans begin
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -428,19 +430,19 @@ def judge_fit(estimator: Any) -> None:
 def _what_matters(estimator: Any) -> dict[str, Any]:
     """The importance of columns, and the dependence on the most important ones, for the report."""
     from distrff.diagnostics.dependence import what_matters
-    from distrff.diagnostics.evaluate import judged_rows
 
-    # Rows of the fit: which columns this model uses, and not how well it would do without them.
-    rows, _, _ = judged_rows(estimator)
     # Each judged row is predicted anew for each column: together about as often as two passes do.
-    n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
-    importance, dependence = what_matters(
-        estimator.model_,
-        rows,
-        n_columns=_DRAWN_COLUMNS,
-        max_rows=n_judged,
-        max_curve_rows=_CURVE_ROWS,
-        random_state=estimator.seed_,
-    )
+    n_predicted = 2 * estimator.report_["n_samples"] // (1 + estimator.report_["n_columns"])
+    try:
+        importance, dependence = what_matters(
+            estimator,
+            n_columns=_DRAWN_COLUMNS,
+            max_rows=min(_MOST_JUDGED, max(_LEAST_JUDGED, n_predicted)),
+            max_curve_rows=_CURVE_ROWS,
+            random_state=estimator.seed_,
+        )
+    except InputError as error:  # such as folds that hold none of the drawn rows out
+        warn(f"the report has no importance of columns: {error}", DataWarning)
+        return {}
     found = {"importance": importance.to_dict()}
     return found if dependence is None else found | {"dependence": dependence.to_dict()}

@@ -35,7 +35,14 @@ from distrff.fitting.problem import (
     with_splits,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
-from distrff.io.arrays import as_dataset, as_frame, frame_dtype, holds_more_than_numbers, with_columns
+from distrff.io.arrays import (
+    as_dataset,
+    as_frame,
+    frame_dtype,
+    holds_more_than_numbers,
+    times_of,
+    with_columns,
+)
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.model import FoldModels, Model
@@ -44,12 +51,13 @@ from distrff.model.rows import (
     ROWS_UNKNOWN,
     block_by_block,
     check_columns,
+    check_target,
     is_raw,
     rows_to_predict,
     through_steps,
 )
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.folds import Keys
+from distrff.preprocessing.folds import Folds, Keys
 from distrff.utils.random import group_of
 from distrff.utils.serialize import described
 from distrff.utils.text import listed
@@ -86,6 +94,16 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any =
 
         return encoded_frame(X, y, sample_weight, groups)
     return as_dataset(X, y, sample_weight, groups=groups)
+
+
+def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
+    """The dataset with the columns of a frame that folds go by: encoded they may be several, or left out."""
+    frame = as_frame(X)
+    if not is_dataframe_like(frame):
+        return dataset
+    known = {*dataset.id_dtypes, *(dataset.column_names or ())}
+    raw = [name for name in folds.names if name not in known and name in frame.columns]
+    return with_columns(dataset, {name: times_of(frame[name]) for name in raw}) if raw else dataset
 
 
 class KernelEstimator(BaseEstimator):
@@ -439,13 +457,8 @@ class KernelEstimator(BaseEstimator):
     def _rows_and_problem(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> tuple[Dataset, Problem]:
         """Rows to fit with the columns that the folds take, and the parameters; both are checked."""
         problem = self._problem()
-        dataset, frame = self._rows_to_fit(X, y, sample_weight, groups), as_frame(X)
-        # A frame's own columns may be encoded as several, or left out, and folds go by the raw ones.
-        if is_dataframe_like(frame) and not dask.is_dask_collection(frame):
-            known = {*dataset.id_dtypes, *(dataset.column_names or ())}
-            raw = [name for name in problem.held_out.names if name not in known and name in frame.columns]
-            dataset = with_columns(dataset, {name: frame[name] for name in raw}) if raw else dataset
-        return with_splits(dataset, problem)
+        dataset = self._rows_to_fit(X, y, sample_weight, groups)
+        return with_splits(with_raw_columns(dataset, X, problem.held_out), problem)
 
     def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         dataset = self._dataset(X, y, sample_weight, groups)
@@ -611,6 +624,7 @@ class KernelEstimator(BaseEstimator):
             check_columns(self.model_, X)
         dataset = self._dataset(X, y, sample_weight, groups)
         check_columns(self.model_, dataset, with_target=True)
+        check_target(self.model_, dataset)
         return dataset
 
     def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> tuple[Dataset, FoldModels | None, str]:
@@ -817,6 +831,7 @@ def cross_val_predict(
     if not hasattr(estimator, method):
         raise InputError(f"a {type(estimator).__name__} has no {method}; choose another method")
     dataset = estimator._dataset(data, y, sample_weight, groups)
+    dataset = with_raw_columns(dataset, data, estimator._problem().held_out)
     # A clone is fitted to the dataset that is judged below: row numbers, and so folds, are the same in both.
     fitted = _with_folds(estimator).fit(dataset)
     folds = fitted._out_of_fold_models()

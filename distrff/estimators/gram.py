@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
-from distrff.estimators.base import open_rows
+from distrff.estimators.base import open_rows, with_raw_columns
 from distrff.features.base import FeatureMap
 from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
@@ -103,6 +103,8 @@ def gram(
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
+        if like.folds is not None:
+            dataset = with_raw_columns(dataset, data, like.folds)
         # Not ignored: whoever gives another number expects other folds.
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
@@ -122,6 +124,7 @@ def gram(
     # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     held_out = checked_folds("auto" if cv is None else cv, fold_by, seed)
+    dataset = with_raw_columns(dataset, data, held_out)
     problem = by_rule(
         Problem(
             solver="toeplitz" if is_equispaced else "gram",

@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
-from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
+from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters, with_raw_columns
 from distrff.features.fitted import Trait
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
@@ -115,12 +115,14 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 DataWarning,
             )
         before, given = self._growth, checked_classes(classes)
+        frame = X
         if before is None:
             problem = replace(growing_problem(self), classes=given)
         else:
+            problem = before.problem
             X, y, sample_weight, groups = self._later_rows(before.sums, X, y, sample_weight, groups)
             _check_classes(before.sums, given)
-        dataset = self._rows_to_fit(X, y, sample_weight, groups)
+        dataset = with_raw_columns(self._rows_to_fit(X, y, sample_weight, groups), frame, problem.held_out)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
@@ -181,7 +183,11 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if fit is None and self._growth is not None:
             # Labels have no quality from sums: how many rows are right is not among them.
             is_number = isinstance(result.targets, NumericTargets)
-            return quality_of_numbers(self._growth.columns, result) if is_number else None
+            if not is_number:
+                return None
+            found = quality_of_numbers(self._growth.columns, result)
+            folds = self._growth.sums.folds
+            return found if found is None or folds is None else found | {"held_out": folds.words}
         return super()._quality(result, model, fit)
 
     @property

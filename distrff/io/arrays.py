@@ -521,6 +521,11 @@ def with_columns(dataset: Dataset, columns: Mapping[str, Any]) -> Dataset:
     for name, values in columns.items():
         given = {"y": as_frame(values)}
         try:
+            if isinstance(values, str):
+                raise InputError(
+                    f"got {values!r}, and a value of each row is needed; give a column by its name to "
+                    f"open_dataset, or to folds such as GroupFolds(by={values!r})"
+                )
             arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
         except InputError as error:
             raise InputError(f"{name} cannot be used: {error}") from error
@@ -876,8 +881,11 @@ def _dtype(pairs: Sequence[tuple[Any, Any]], field: str) -> np.dtype:
     """The dtype of the array of columns, from their (column, dtype) pairs in all partitions."""
     if field != "y":
         return frame_dtype(pairs, field)
-    numbers = pairs and all(_is_number(dtype) for _, dtype in pairs)
-    return frame_dtype(pairs, field) if numbers else OBJECT
+    if pairs and all(_is_number(dtype) for _, dtype in pairs):
+        return frame_dtype(pairs, field)
+    dtypes = {dtype for _, dtype in pairs}
+    times = dtypes.pop() if len(dtypes) == 1 else OBJECT  # their type says that they are times
+    return times if isinstance(times, np.dtype) and times.kind == "M" else OBJECT
 
 
 def _values(part: Any, dtype: np.dtype) -> np.ndarray:
@@ -992,6 +1000,17 @@ def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
             f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
         )
     return np.where(raw.nulls, np.nan, raw.values)
+
+
+def times_of(values: Any) -> Any:
+    """Dates and times with a zone in a Series as NumPy's, as if they came from a file; all else as it is."""
+    if not isinstance(values, pd.Series) or pd.api.types.infer_dtype(values) not in _TIMES:
+        return values
+    column = pa.array(values, from_pandas=True)
+    return array_values(column, numpy_type(column.type, nulls=False), str(values.name))
+
+
+_TIMES = ("datetime64", "datetime", "date")
 
 
 def _objects(column: pa.Array) -> np.ndarray:

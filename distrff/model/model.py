@@ -596,6 +596,10 @@ class FoldModels:
     coef: np.ndarray  # (n_folds, n_features, n_outputs), in the targets' own units
     intercept: np.ndarray  # (n_folds, n_outputs)
 
+    def of(self, model: Model, fold: int) -> Model:
+        """The model that did not see a fold."""
+        return replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
+
     def judged(self, model: Model, keys: Keys) -> tuple[Memberships, np.ndarray]:
         """The folds that judge some rows, and f(X) by each, of shape (n_pairs, n_outputs).
 
@@ -606,8 +610,7 @@ class FoldModels:
         for fold in range(self.folds.n_folds):
             pairs = np.flatnonzero(judges.numbers == fold)
             if len(pairs):
-                own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-                F[pairs] = own.decision(chosen_rows(keys.X, judges.of(fold)))
+                F[pairs] = self.of(model, fold).decision(chosen_rows(keys.X, judges.of(fold)))
         return judges, F
 
     def output(self, model: Model, keys: Keys, method: str) -> np.ndarray:
@@ -620,9 +623,8 @@ class FoldModels:
         # one model.
         X = keys.X
         sets, own_set = self.folds.sets_of_judges(keys)
-        first = replace(model, coef=self.coef[0], intercept=self.intercept[0])
         # The answer for no rows has the shape and the dtype of all.
-        none = np.asarray(getattr(first, method)(chosen_rows(X, np.empty(0, np.int64))))
+        none = np.asarray(getattr(self.of(model, 0), method)(chosen_rows(X, np.empty(0, np.int64))))
         found = np.empty((X.shape[0], *none.shape[1:]), none.dtype)
         for i, judges in enumerate(sets):
             rows = np.flatnonzero(own_set == i)

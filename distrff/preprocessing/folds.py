@@ -110,6 +110,14 @@ class Memberships:
         counts = self.counts()
         return 1.0 / (counts if self.rows is None else counts[self.rows])
 
+    def one_each(self, hashes: np.ndarray) -> np.ndarray:
+        """One of the numbers of each row, which its hash chooses; -1 for a row that has none."""
+        counts, found = self.counts(), np.full(self.n_rows, -1)
+        at, places = np.flatnonzero(counts), np.cumsum(counts) - counts
+        chosen = places[at] + (hashes[at] % counts[at].astype(np.uint64)).astype(np.int64)
+        found[at] = self.numbers[chosen]
+        return found
+
     def combined(self, coefs: np.ndarray) -> np.ndarray:
         """Σ of the coefficients of each row's numbers, (m, n_numbers) → (n_rows, m)."""
         of_pairs = coefs.T[self.numbers]

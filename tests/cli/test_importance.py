@@ -11,8 +11,8 @@ def test_it_prints_what_the_library_finds(distrff, rows, models):
     assert found == drf.permutation_importance(model, rows.X, rows.y).to_dict()
     assert [column["column"] for column in found["columns"]] == ["1", "0", "2"]
     lines = distrff("importance", models["numbers"], rows.zarr).stdout.splitlines()
-    assert lines[1] == "rows judged: 600 of 600"
-    assert [line.split()[0] for line in lines[2:]] == ["column", "1", "0", "2"]
+    assert lines[1:3] == ["rows judged: 600 of 600", "judged on: the rows given"]
+    assert [line.split()[0] for line in lines[3:]] == ["column", "1", "0", "2"]
     words = ("--target", "label", "--max-rows", 300, "--random-state", 4, "--json")
     found = distrff("importance", models["labels"], rows.parquet, *words).json
     X = pd.DataFrame(rows.X, columns=["a", "b", "c"])

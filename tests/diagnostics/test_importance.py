@@ -11,15 +11,20 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence as sklearn_partial_dependence
+from sklearn.model_selection import PredefinedSplit, ShuffleSplit
 
 import distrff as drf
 from distrff.diagnostics.dependence import what_matters
-from distrff.diagnostics.importance import DrawnRows
+from distrff.diagnostics.importance import DrawnRows, drawn_rows
+from distrff.diagnostics.report import judge_fit
+from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import Moments
-from distrff.utils.random import child_seed
+from distrff.preprocessing.folds import Memberships
+from distrff.utils.random import child_seed, row_hash
 from tests.support.models import frozen_model
+from tests.support.pages import words
 
 UNIT = 2.0**-53
 SMALL = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
@@ -58,7 +63,7 @@ def replaced(X, place, seed=0, s=None):
 
 def drawn(X, numbers, s):
     none = np.empty((len(X), 0))
-    return DrawnRows(numbers, X, none, s, none, Moments.empty(0), 0, len(X))
+    return DrawnRows(numbers, X, none, s, np.zeros(len(X), int), none, Moments.empty(0), 0, len(X))
 
 
 # Rows that are drawn by their numbers, and columns that are replaced.
@@ -161,6 +166,97 @@ def test_several_targets_count_in_units_of_their_variance(rows):
         assert column.importance == pytest.approx(expected, rel=1e-8)
     squares = ((model.predict(X) - Y) ** 2).mean(axis=0)
     assert found.score == pytest.approx(1 - np.mean(squares[varying] / Y[:, varying].var(axis=0)), rel=1e-9)
+
+
+# Rows of the fit, each judged by a model that did not see it.
+
+
+FOLDS = {
+    "rows at random": (drf.HashFolds(4), set(), {1}),
+    "groups": (drf.GroupFolds(), set(), {1}),
+    "cells of the columns that are replaced": (drf.BlockFolds([0, 1], size=3.0, n_folds=3), set(), {1}),
+    "the past": (drf.ForwardFolds(n_folds=4, gap=5), set(range(60)), {0, 1}),
+    "several sets or none": (ShuffleSplit(4, test_size=0.3, random_state=0), None, {0, 1, 2, 3}),
+}
+
+
+@pytest.mark.parametrize("kind", [drf.KernelRidge, drf.KernelRidgeClassifier])
+@pytest.mark.parametrize("name", FOLDS)
+def test_rows_of_the_fit_are_judged_by_models_that_did_not_see_them(rows, name, kind):
+    (X, y), (cv, never, n_judges) = rows, FOLDS[name]
+    y = y if kind is drf.KernelRidge else np.digitize(y, [0.5, 1.5])
+    groups = {"groups": np.arange(300) // 7} if name == "groups" else {}
+    model = kind(SMALL, alpha="cv", cv=cv, scale="none", random_state=0).fit(X, y, **groups)
+    folds = model._out_of_fold_models()
+    drawn = drawn_rows(begin_run(), model.model_, model._fit_rows, 300, 3, with_target=True, folds=folds)
+    keys = next(model._fit_rows.rows(0, 300).tiles(300)).keys
+    _, held_out = folds.folds.masks(keys, range(folds.folds.n_folds))
+    if never is None:
+        np.testing.assert_array_equal(held_out.T, [np.isin(range(300), test) for _, test in cv.split(X)])
+    assert set(held_out.sum(axis=1)) >= n_judges
+    judged = np.flatnonzero(held_out.any(axis=1))
+    assert never is None or set(range(300)) - set(judged) == never
+    assert held_out[judged, drawn.judge[judged]].all() and (np.delete(drawn.judge, judged) == -1).all()
+
+    def losses(X):
+        rows = np.arange(300)
+        F = np.stack([model.features_.transform(X) @ W for W in folds.coef]) + folds.intercept[:, None]
+        F = F[drawn.judge, rows]
+        if kind is drf.KernelRidge:
+            return np.square(F[:, 0] - y)
+        return (model.classes_[F.argmax(axis=1)] != y).astype(float)
+
+    found = drf.permutation_importance(model, random_state=3)
+    counts = found.n_samples, found.n_judged, found.n_never_held_out, found.n_outside
+    assert counts == (300, len(judged), 300 - len(judged), 0)
+    unit, before = 1.0 if found.measure == "accuracy" else y.var(), losses(X)
+    assert found.score == pytest.approx(1 - before[judged].mean() / unit, rel=1e-9)
+    if n_judges == {1}:
+        assert found.score == pytest.approx(
+            drf.evaluate(model)["accuracy" if unit == 1.0 else "r2"], rel=1e-9
+        )
+    is_judged = held_out.any(axis=1).astype(float)
+    for column in found.columns:
+        changed, j = X.copy(), int(column.column)
+        changed[:, j] = replaced(X, j, 3, is_judged)[:, j]
+        rise = (losses(changed) - before)[judged]
+        assert column.importance == pytest.approx(rise.mean() / unit, rel=1e-9, abs=1e-12)
+    assert found.rows == "out of fold" and "judged on: rows that were left out" in repr(found)
+    assert ("held out by no fold" in repr(found)) == (len(judged) < 300)
+    strict_json(found)
+    # The same rows once more, others, and those of a model that knows no fit.
+    given = drf.permutation_importance(model, X.copy(), y, random_state=3)
+    assert given == found
+    other, frozen = (drf.permutation_importance(m, X[:200], y[:200]) for m in (model, model.model_))
+    assert (other.rows, frozen.rows) == ("other rows", "the rows given")
+    assert (other.columns, other.score) == (frozen.columns, frozen.score)
+
+
+def test_judges_of_a_row_are_chosen_alike():
+    """Of rows with up to four judges each has an equal share, whatever the row's number."""
+    counts = np.arange(60_000) % 5
+    rows = np.repeat(np.arange(60_000), counts)
+    numbers = 10 * counts[rows] + np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
+    chosen = Memberships(60_000, numbers, rows).one_each(row_hash(np.arange(60_000, dtype=np.uint64), 7))
+    assert (chosen[counts == 0] == -1).all() and (chosen[counts > 0] // 10 == counts[counts > 0]).all()
+    for count in range(1, 5):
+        shares = np.bincount(chosen[counts == count] % 10)
+        assert np.abs(shares - 12_000 / count).max() < 600
+
+
+def test_the_report_of_a_fit_judges_columns_out_of_fold(rows):
+    X, y = rows
+    model = drf.KernelRidge(SMALL, cv=drf.ForwardFolds(n_folds=4), random_state=0).fit(X, y)
+    judge_fit(model)
+    importance = model.report_["importance"]
+    expected = drf.permutation_importance(model, random_state=model.seed_, max_rows=500)
+    assert importance == expected.to_dict()
+    assert model.report_["dependence"]["n_judged"] == 300, "curves are of the final model"
+    assert "240 rows of the fit, each by a model that did not see it" in words(model.report_.to_html())
+    few = (np.arange(300) == 7) | (np.arange(300) == 100)
+    model = drf.KernelRidge(SMALL, cv=PredefinedSplit(few - 1), random_state=0).fit(X, y)
+    with pytest.raises(InputError, match="no fold holds out any of 2 sampled rows"):
+        drf.permutation_importance(model, max_rows=2)
 
 
 def linear(rng, coef, **fields):
@@ -413,7 +509,7 @@ def test_seconds_and_hashed_words(table):
 
 
 IMPORTANCE = {
-    "to judge a model needs targets": lambda X, y: ((X,), {}),
+    "requires y to be passed": lambda X, y: ((X,), {}),
     "X has 3 features, but KernelRidge is expecting 2": lambda X, y: ((np.ones((9, 3)), y[:9]), {}),
     r"y has 2 column\(s\), but the model predicts 1": lambda X, y: ((X, np.column_stack([y, y])), {}),
     "does not vary": lambda X, y: ((X, np.ones(300)), {}),

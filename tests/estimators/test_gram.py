@@ -202,10 +202,12 @@ def test_sums_of_earlier_versions_know_neither_names_nor_steps(rng, tmp_path):
     replace(gram, column_names=("a", "b")).save(path)
     arrays, metadata = read_group(path, kind="gram")
     assert drf.GramStatistics.load(path).column_names == ("a", "b")
-    earlier = {name: value for name, value in metadata.items() if name not in ("column_names", "steps")}
+    earlier = {
+        name: value for name, value in metadata.items() if name not in ("column_names", "steps", "folds")
+    }
     write_group(path, arrays, earlier, kind="gram", overwrite=True)
     found = drf.GramStatistics.load(path)
-    assert (found.column_names, found.steps) == (None, None)
+    assert (found.column_names, found.steps, found.folds, found.n_folds) == (None, None, None, 3)
     assert (found + replace(gram, column_names=("a", "b"))).n_rows == 120
     write_group(path, arrays, metadata | {"column_names": ["a"]}, kind="gram", overwrite=True)
     with pytest.raises(ModelFileError, match="its column names do not fit its columns"):

@@ -95,6 +95,7 @@ def test_models_judge_rows_alike(
 def test_fits_judge_their_own_rows_and_predict_them_out_of_fold(frame: pd.DataFrame, tmp_path: Path) -> None:
     frame["weight"] = 1.0
     expected: Any = None
+    importance: Any = None
     for name, rows, _ in in_storages(frame, tmp_path):
         fitted = model().fit(*rows)
         is_lazy = name.startswith("dask")
@@ -105,6 +106,10 @@ def test_fits_judge_their_own_rows_and_predict_them_out_of_fold(frame: pd.DataFr
         else:
             expected = expected or evaluation.to_dict()
             assert (evaluation["rows"], evaluation.to_dict()) == ("out of fold", expected), name
+            found = drf.permutation_importance(fitted)
+            numbers = [found.rows, found.score, *(c.mse_rise for c in found.columns)]
+            importance = importance or numbers
+            assert numbers == importance and found.rows == "out of fold", name
         predicted = drf.cross_val_predict(fitted, *rows)
         assert isinstance(predicted, da.Array) == (name not in ("arrays", "frame"))
         error = np.asarray(predicted).ravel() - frame["y"]

@@ -293,7 +293,10 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
         (lambda: ForwardFolds(None, 200), "100 rows are too few for 200 forward folds"),
         (lambda: ForwardFolds(None, 3, gap=25), "too few for 3 forward folds with a gap of 25 rows"),
         (lambda: ForwardFolds([0, 1], gap=1), "a gap or a window of several columns (0, 1) has no unit"),
-        (lambda: ForwardFolds(0, gap="7d"), "gap must be a number of units of 0 of at least 0, got '7d'"),
+        (
+            lambda: ForwardFolds(0, gap="7d"),
+            "gap must be a number of units of 0 of at least 0, got '7d'",
+        ),
         (lambda: ForwardFolds(0, window=-1), "window must be a number of units of 0"),
         (lambda: ForwardFolds("day", gap=7), "gap must be a time span such as '7d', got 7"),
         (lambda: ForwardFolds("day", gap="7"), "gap must be a time span such as '7d', got '7'"),

@@ -22,6 +22,7 @@ from distrff.errors import InputError
 from distrff.estimators.base import open_rows
 from distrff.io.parts import CheckpointStore, StoredSums, remove_checkpoint
 from distrff.io.storage import BUFFER_BYTES, Location
+from distrff.preprocessing.splits import BlockFolds, ForwardFolds
 from distrff.utils.serialize import DamagedValue, decoded
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
 
@@ -57,6 +58,8 @@ def stopped(monkeypatch):
 
 ESTIMATORS = {
     "Gram, folds": lambda: small_ridge("cv"),
+    "spans": lambda: small_ridge("cv", cv=ForwardFolds(0, 3, gap=0.1, window=1.0)),
+    "cells, of which folds lack rows": lambda: small_ridge("cv", cv=BlockFolds([0], 100.0, n_folds=8)),
     "Gram, chosen width": lambda: drf.KernelRidge(drf.FourierFeatures(n_components=32), "cv", random_state=0),
     "conjugate gradients": lambda: small_ridge(1e-2, solver="cg"),
     "SGD": lambda: small_ridge(1.0, solver="sgd", max_sweeps=8, tol=0.1),
@@ -80,7 +83,7 @@ def data_for(name, X, y):
     return X, classes_of(y) if name in ("hinge", "chosen C", "logistic") else y
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:skipped among folds")
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_fit_goes_on_where_it_was_stopped(rows, in_this_thread, stopped, tmp_path, name):
     """The same bits, the same history of passes, and no step twice, wherever it is stopped."""

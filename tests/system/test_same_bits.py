@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import distrff as drf
 from distrff.fitting.gram import gram_peak_bytes
+from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -133,6 +134,7 @@ FITS: dict[str, tuple[Any, str, str]] = {
         "held-out errors",
     ),
     "automatic": (ridge(drf.AutoFeatures(32), 1.0), "number", "Gram"),
+    "spans": (ridge(FOURIER, cv=ForwardFolds(0, gap=0.1, window=2.0)), "number", "fold census"),
 }  # fmt: skip
 NIGHTLY = (
     *("cg", "cg without a factor", "probit", "logistic", "squared hinge"),
@@ -269,7 +271,7 @@ def bits_of(data, y=None, s=None, *, kind="ridge"):
         found = drf.gram(data, features, y, s, cv=3, scale="standard", random_state=1)
         parts = found.A, found.scaling.arrays()["column_scale"], found.targets.shift
         return [part.tobytes() for part in parts]
-    options = dict(cv=3, scale="standard", random_state=1)
+    options = dict(cv=FOLDS.get(kind, 3), scale="standard", random_state=1)
     model = drf.KernelRidge(features, "cv", **options).fit(data, y, s)
     return model.coef_.tobytes(), model.intercept_, model.alpha_, repr(model.features_.kernel_)
 
@@ -288,7 +290,13 @@ def chunks_of(n, largest_number=9):
 
 SCHEDULERS = st.sampled_from(["synchronous", "threads"])
 DTYPES = st.sampled_from(["float32", "float64"])
-KINDS = st.sampled_from(["gram", "ridge", "auto"])
+FOLDS = {
+    "groups": GroupFolds(0),
+    "cells": BlockFolds([0, 2], n_folds=3, buffer=0.002),
+    "gaps": BlockFolds([0, 1], like="gaps"),
+    "spans": ForwardFolds(0, gap=0.1, window=2.0),
+}
+KINDS = st.sampled_from(["gram", "ridge", "auto", *FOLDS])
 
 
 @pytest.mark.usefixtures("many_cuts")
