@@ -128,6 +128,8 @@ class FitReport(StrictMapping):
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
         if r.get("quality"):
             yield from quality_lines(r)
+        elif r.get("folds"):
+            yield f"rows held out: {folds_text(r['folds'])}"
         if r.get("candidates"):
             yield self._choice_line()
         if r.get("kernel"):
