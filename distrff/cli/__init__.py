@@ -292,7 +292,7 @@ def spelt_as_options(text: str) -> str:
     text = re.sub(r"\bn_workers\b", "workers", text)  # of connect
     text = _RULE.sub(lambda found: f"{_RULES[found[1]]} {found[2] or ''}".rstrip(), text)
     text = re.sub(r"\bn_folds\b(?==| must)", "cv", text)
-    text = re.sub(r"^size(?==| must be a positive number, or one)", "block_size", text)
+    text = re.sub(r"^size(?==| must)", "block_size", text)
     text = re.sub(r"\bextra=\['?([^'\]]*)'?\] to open_dataset", r"--extra \1", text)
     text = re.sub(r"; in a script put [^;]*", "", text)
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)

@@ -32,8 +32,9 @@ class FitReport(StrictMapping):
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
-    folds : where rows were held out, how in words (`held_out`), `n_folds`, and `n_never_held_out` rows, null
-        where sums alone were there
+    folds : where rows were held out, how in words (`held_out`), `n_folds`, `n_never_held_out` rows (null
+        where sums alone were there), and of folds by columns the `rule`: how groups were dealt, where cells
+        and spans begin
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -127,6 +128,8 @@ class FitReport(StrictMapping):
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
         if r.get("quality"):
             yield from quality_lines(r)
+        elif r.get("folds"):
+            yield f"rows held out: {folds_text(r['folds'])}"
         if r.get("candidates"):
             yield self._choice_line()
         if r.get("kernel"):

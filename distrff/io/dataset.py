@@ -58,9 +58,9 @@ class RowBlock(NamedTuple):
         return Keys(np.arange(self.start, self.start + self.X.shape[0]), self.ids, self.X)
 
     def chosen(self, rows: np.ndarray) -> RowBlock:
-        """Some of the rows, by their positions; their numbers are lost."""
+        """Some of the rows, by their positions; without their numbers and the columns beside X."""
         y, s = (None if A is None else A[rows] for A in (self.y, self.sample_weight))
-        return RowBlock(self.start, self.X[rows], y, s, {name: ids[rows] for name, ids in self.ids.items()})
+        return RowBlock(self.start, self.X[rows], y, s)
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,7 @@ def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[
 BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where the storage leaves a choice
 
 _SAMPLED_ROWS = 8
+_OBJECT_BYTES = 64  # of a text and the reference to it
 
 
 class Form(NamedTuple):
@@ -608,7 +609,9 @@ def with_readers(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
             )
         if others:
             raise InputError(f"{name} has {math.prod(others)} columns; give one, with one value per row")
-    return replace(dataset, id_readers={**dataset.id_readers, **columns}, id_dtypes=dtypes)
+    beside = sum(_OBJECT_BYTES if dtypes[name].kind in "OT" else dtypes[name].itemsize for name in columns)
+    readers = {**dataset.id_readers, **columns}
+    return replace(dataset, id_readers=readers, id_dtypes=dtypes, row_bytes=dataset.row_bytes + beside)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.

@@ -630,7 +630,7 @@ class BlockFolds(Folds):
 
     @property
     def words(self) -> str:
-        names = listed([*map(str, self.names)])
+        names = listed([f"column {name}" if isinstance(name, int) else name for name in self.names])
         if self.like is not None:
             shape = "the gaps" if isinstance(self.like, str) and self.like == "gaps" else _PLACES
             return f"rows in the shape of {shape} on {names}"
@@ -970,6 +970,9 @@ class SomeFolds(Folds):
     @property
     def train(self) -> np.ndarray:
         return self.whole.train[list(self.kept)]
+
+    def units(self, keys: Keys) -> np.ndarray | None:
+        return self.whole.units(keys)
 
     def sums(self, keys: Keys) -> Memberships:
         return self.whole.sums(keys)

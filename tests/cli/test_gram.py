@@ -84,6 +84,8 @@ def test_later_grams_have_the_folds_of_the_first(distrff, parts, merged, tmp_pat
     both = merged(*words, target=("--target", "y"))
     found, first = (distrff("inspect", path, "--json").json for path in (both, tmp_path / "first.zarr"))
     assert found["n_folds"] == 2 and found["held_out"] == first["held_out"]
+    solved = distrff("solve", both, "--out", tmp_path / "solved.zarr")
+    assert f"rows held out: 2 folds of {found['held_out']}" in solved.stdout
     other = tmp_path / "other.zarr"
     given = ("--target", "y", "--columns", "b,c", *MAP, "--random-state", 3, "--cv", 2)
     assert distrff("gram", parts[1], "--out", other, *given).code == 0
