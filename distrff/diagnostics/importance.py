@@ -268,7 +268,10 @@ def importance_of(
     """The importance of columns to the predictions of at most so many of the drawn rows."""
     held_out = np.flatnonzero(drawn.judge >= 0)
     if not len(held_out):
-        raise InputError(f"no fold holds out any of {len(drawn)} sampled rows; give other rows to judge")
+        raise InputError(
+            f"no fold holds out any of {len(drawn)} sampled rows; give other rows to judge, or a larger "
+            f"max_rows"
+        )
     rows = drawn.at(held_out).thinned(max_rows, seed)
     n_unseen = int(np.count_nonzero(rows.y < 0)) if isinstance(model.targets, ClassTargets) else 0
     if n_unseen == len(rows):

@@ -559,6 +559,10 @@ def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
         if held_out.mean() >= _HELD_OUT_OF_SAMPLE:
             break
     if not held_out.any():
+        # Of each fold fewer rows are fitted than judged, as of a short window.
+        fold = int(np.argmax(is_fitted.sum(axis=0) * is_judged.any(axis=0)))
+        held_out, fitted = is_judged[:, fold], is_fitted[:, fold]
+    if not (held_out.any() and fitted.any()):
         return {}
     return {"held_out": held_out, "fitted": fitted & ~held_out, "units": folds.units(sample.keys)}
 

@@ -971,6 +971,9 @@ class SomeFolds(Folds):
     def train(self) -> np.ndarray:
         return self.whole.train[list(self.kept)]
 
+    def units(self, keys: Keys) -> np.ndarray | None:
+        return self.whole.units(keys)
+
     def sums(self, keys: Keys) -> Memberships:
         return self.whole.sums(keys)
 

@@ -95,6 +95,33 @@ def test_a_sample_goes_to_tasks_and_back_and_is_thinned_to_the_same_rows_held_ou
     np.testing.assert_array_equal(few.X, found.X[: len(few.X)])
 
 
+@pytest.mark.parametrize("max_rows", [200, 60])
+def test_rows_are_split_as_folds_say_and_groups_come_before_rows(rng, max_rows):
+    """Rows that are neither judged nor fitted are left out; few rows are of as many groups as there are."""
+    X, y, groups = rng.standard_normal((200, 2)), rng.standard_normal(200), np.repeat(np.arange(20), 10)
+    held_out, fitted = groups < 6, (groups >= 8) & (X[:, 0] < 1)
+    sample = Sample(X, y, None, seed_of(rng), RowsInMemory(X, None))
+    sample = replace(sample, held_out=held_out, fitted=fitted, units=groups * 1000)
+    found = SearchSample.of(sample, max_rows)
+    coded = found.Y[:, 0] * found.deviation[0] + found.mean[0]
+    origin = np.abs(y - coded[:, None]).argmin(axis=1)  # rows are told by their targets
+    assert len(set(origin)) == len(origin) == min(max_rows, np.count_nonzero(held_out | fitted))
+    assert held_out[origin[: found.n_held_out]].all() and fitted[origin[found.n_held_out :]].all()
+    assert len(set(groups[origin])) == 18
+    own = groups[origin[: found.n_held_out]]
+    np.testing.assert_array_equal(np.unique(own, return_inverse=True)[1], found.units)
+    assert np.ptp(np.bincount(own)) <= 1
+
+
+def test_the_rows_of_a_group_are_one_term_of_an_error(rng):
+    """Standard errors are those of means over 50 groups, whose rows fail together."""
+    units, losses = np.repeat(np.arange(50), 10), np.repeat(rng.uniform(size=50), 10)
+    one, other = (replace(error_of(loss), units=units) for loss in (losses, losses + 0.01))
+    assert one.spread == pytest.approx(losses[::10].std(ddof=1) / np.sqrt(50))
+    assert other.spread_from(one) == pytest.approx(0.0, abs=1e-12)
+    assert one.spread > 2 * error_of(losses).spread
+
+
 def test_errors_are_compared_row_by_row(rng):
     losses = rng.uniform(size=500)
     one, other = error_of(losses), error_of(losses + 0.01)

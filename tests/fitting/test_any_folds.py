@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from sklearn.model_selection import (
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
+from distrff.fitting.fit import _split_by_folds, begin, prepare
 from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships
-from distrff.preprocessing.splits import ForwardFolds, GroupFolds
+from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds, SomeFolds
 
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
@@ -389,6 +391,50 @@ def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.r
     model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Overlapping())
     with pytest.raises(InputError, match=r"cv=Overlapping\(n_folds=3\) needs the number of all rows"):
         model.partial_fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:skipped among folds")
+@pytest.mark.parametrize(
+    "cv",
+    [
+        GroupFolds(n_folds=4),
+        GroupFolds(n_folds=None),
+        ForwardFolds(0, gap=0.1),
+        ForwardFolds(None, 8),
+        ForwardFolds(None, 2, window=20),
+        BlockFolds([0, 1], 0.5, buffer=0.2),
+        BlockFolds([0, 1], like=[[0.1, 0.1], [0.3, 0.3]]),
+    ],
+    ids=str,
+)
+def test_samples_of_searches_are_split_as_the_folds(rng: np.random.Generator, cv: Any) -> None:
+    """No model of a search is fitted to rows that it may not see, where a group has no weight, either."""
+    X, Y, _ = numbers(rng)
+    groups = rng.permutation(np.arange(N) % 15)
+    features = drf.FourierFeatures(drf.Gaussian("auto"), 16)
+    model = drf.KernelRidge(features, cv=cv, scale="none", random_state=0)
+    with dask.config.set(scheduler="synchronous"):
+        rows = model._rows_and_problem(X, Y, np.where(groups == 3, 0.0, 1.0), groups)
+        fit = prepare(begin(*rows))
+    sample, folds = fit.statistics.sample(), fit.problem.held_out
+    split = _split_by_folds(folds, sample)
+    held_out, fitted = split["held_out"], split["fitted"]
+    assert not (held_out & fitted).any()
+    assert 0 < held_out.mean() <= 0.6 and fitted.any()
+    if isinstance(cv, GroupFolds):
+        assert isinstance(folds, SomeFolds) == (cv.n_folds is None)
+        assert not set(groups[held_out]) & set(groups[fitted])
+        assert len(set(zip(split["units"], groups, strict=True))) == 15
+    elif isinstance(cv, ForwardFolds):
+        order = np.arange(N) if cv.by is None else X[:, 0]
+        assert order[fitted].max() < order[held_out].min() - cv.gap
+    elif cv.like is None:
+        apart = np.linalg.norm(X[held_out][:, None] - X[fitted], axis=2)
+        assert apart.min() > cv.buffer
+    else:
+        _, is_judged = folds.masks(sample.keys, range(folds.n_folds))
+        assert (held_out <= is_judged.any(axis=1)).all()
+    assert _split_by_folds(HashFolds(5, 0), sample) == {}
 
 
 def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, tmp_path: Path) -> None:
