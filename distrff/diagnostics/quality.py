@@ -128,7 +128,7 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
         line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
         others = [f"the mean {number_text(quality['constant_rmse'])}"]
         if quality.get("linear_rmse") is not None:
-            others.append(f"{_linear_model(quality)} {number_text(quality['linear_rmse'])}")
+            others.append(f"a linear model {number_text(quality['linear_rmse'])}")
         return f"{line}; {', '.join(others)}"
     of_sample, is_sampled = _spread_text(quality), quality.get("accuracy_error") is not None
     if quality["kind"] == "labels":
@@ -144,14 +144,6 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
         f"accuracy {share_text(quality['accuracy'])}{of_sample}{balanced} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
     )
-
-
-_LINEAR = "a linear model"
-
-
-def _linear_model(quality: Mapping[str, Any]) -> str:
-    """The linear model in words: it is made of all rows, which counts where new ones are unlike them."""
-    return _LINEAR if quality.get("held_out") in (None, "rows at random") else f"{_LINEAR} that saw them"
 
 
 def _spread_text(quality: Mapping[str, Any]) -> str:
@@ -176,7 +168,7 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
         names = {
             "rmse": "RMSE",
             "constant_rmse": "RMSE of the mean",
-            "linear_rmse": f"RMSE of {_linear_model(quality)}",
+            "linear_rmse": "RMSE of a linear model",
             "mae": "mean absolute error",
             "relative_error": "relative error",
         }
@@ -367,8 +359,7 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
     # A curved model that is no better than a line has too few features, or widths far from right.
     linear = quality.get("linear_rmse")
-    is_equal = _linear_model(quality) == _LINEAR
-    if is_equal and None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
+    if None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
         yield (
             "A linear model has no larger error: more features (n_components), other widths, or a search for "
             "both (AutoFeatures) may do better."

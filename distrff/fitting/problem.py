@@ -291,7 +291,7 @@ class Problem:
 
                 # On a map predictions are wanted where rows are missing, at distances that random ones have
                 # not.
-                places = tuple(range(dataset.n_columns))
+                places = [*(dataset.column_names or range(dataset.n_columns))]
                 folds = (
                     splits.BlockFolds(places, n_folds=folds.n_folds, like="gaps", seed=folds.seed)
                     if dataset.groups is None

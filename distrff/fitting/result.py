@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -458,14 +458,14 @@ def _scores(mse: float, variance: np.ndarray) -> dict[str, Any]:
 def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
     labels = fit.statistics.labels
     assert labels is not None and isinstance(model.targets, ClassTargets)
-    F, y, s = _judged(fit, result, model)
+    F, y, s, of = _judged(fit, result, model)
     majority = labels.labels[[int(labels.weights.argmax())]]
     chosen, known = model.targets.chosen(F), model.targets.indices(y)
     right = chosen == known
     is_constant = (chosen == chosen[0]).all() and (known != known[0]).any()
     return {
         "kind": "classes",
-        **_accuracy(right, s, result),
+        **_accuracy(right, s, of),
         "balanced_accuracy": _mean_recall(right, known, s),
         "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
         "majority": majority.tolist()[0],
@@ -482,19 +482,29 @@ def _mean_recall(right: np.ndarray, known: np.ndarray, s: np.ndarray) -> float:
 
 def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
     assert fit.statistics.targets is not None
-    F, y, s = _judged(fit, result, model)
+    F, y, s, of = _judged(fit, result, model)
     has_label, is_usual = fit.targets.encode(y) > 0, fit.statistics.targets.mean > 0.5
     wrong, constant = (F > 0) != has_label, has_label != is_usual
     return {
         "kind": "labels",
-        **_accuracy(~wrong.any(axis=1), s, result),
+        **_accuracy(~wrong.any(axis=1), s, of),
         "hamming_loss": float((s @ wrong).mean() / s.sum()),
         "constant_hamming_loss": float((s @ constant).mean() / s.sum()),
     }
 
 
-def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Decision values, targets and weights of some rows of the first pass."""
+class _JudgedRows(NamedTuple):
+    """Which rows were judged, how many, and which judgements go together; None where each is for itself."""
+
+    rows: str
+    n_rows: int
+    units: np.ndarray | None
+
+
+def _judged(
+    fit: PreparedFit, result: FitResult, model: Model
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, _JudgedRows]:
+    """Decision values, targets and weights of some rows of the first pass, a judgement each."""
     sample, folds = fit.statistics.sample(), result.fold_models
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
@@ -502,24 +512,33 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
-    if folds is None:
-        return model.decision(keys.X), y, s
-    judges, F = folds.judged(model, keys)
-    if not len(judges.numbers):  # of the rows at hand no fold holds out any
-        return model.decision(keys.X), y, s
-    if judges.rows is None:
-        return F, y, s
-    return F, y[judges.rows], s[judges.rows] * judges.shares()
+    if folds is not None:
+        units = fit.problem.folds.units(keys)
+        judges, F = folds.judged(model, keys)
+        if judges.rows is None:
+            return F, y, s, _JudgedRows("out of fold", len(y), units)
+        if len(rows := judges.rows):
+            # Judgements of one row are no more independent than those of the rows of a group.
+            units = rows if units is None else units[rows]
+            of = _JudgedRows("out of fold", len(np.unique(rows)), units)
+            return F, y[rows], s[rows] * judges.shares(), of
+    # Without folds, or where these hold out none of the rows at hand.
+    return model.decision(keys.X), y, s, _JudgedRows("the rows of the fit", len(y), None)
 
 
-def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:
+def _accuracy(right: np.ndarray, s: np.ndarray, of: _JudgedRows) -> dict[str, Any]:
     """The share of rows that are right, with its standard error."""
     accuracy = float(s @ right / s.sum())
+    if of.units is None:
+        error = np.sqrt(np.square(s) @ np.square(right - accuracy))
+    else:  # that of the sums of the units
+        sums = np.bincount(np.unique(of.units, return_inverse=True)[1], s * (right - accuracy))
+        error = np.linalg.norm(sums) * np.sqrt(len(sums) / max(1, len(sums) - 1))
     return {
-        "rows": "the rows of the fit" if result.fold_models is None else "out of fold",
-        "n_rows": len(right),
+        "rows": of.rows,
+        "n_rows": of.n_rows,
         "accuracy": accuracy,
-        "accuracy_error": float(np.sqrt(np.square(s) @ np.square(right - accuracy)) / s.sum()),
+        "accuracy_error": float(error / s.sum()),
     }
 
 

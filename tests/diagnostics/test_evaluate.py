@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.model_selection import PredefinedSplit
+from sklearn.model_selection import PredefinedSplit, ShuffleSplit
 
 import distrff as drf
 from distrff.diagnostics.report import judge_fit
@@ -152,6 +152,36 @@ def test_the_accuracy_of_a_fit_is_that_of_sampled_rows(rng: np.random.Generator)
         assert quality[name] == pytest.approx(exact[name])
     assert quality["majority"] == exact["majority"] == "low"
     assert quality["majority_accuracy"] == pytest.approx(np.mean(labels == "low"))
+
+
+@pytest.mark.parametrize(
+    "cv",
+    [drf.GroupFolds(), drf.ForwardFolds(n_folds=3), ShuffleSplit(4, test_size=0.2, random_state=0)],
+    ids=str,
+)
+def test_judgements_of_a_group_or_a_row_are_one_for_the_error_of_the_accuracy(
+    rng: np.random.Generator, cv: Any
+) -> None:
+    X, y = _rows(rng)
+    is_grouped = isinstance(cv, drf.GroupFolds)
+    groups = {"groups": np.arange(N) // 40} if is_grouped else {}
+    labels = y + 0.5 * np.repeat(rng.normal(size=N // 40), 40) > 3  # neighbours are wrong together
+    model = drf.KernelRidgeClassifier(_features(), cv=cv, scale="none", random_state=0).fit(
+        X, labels, **groups
+    )
+    quality, folds = model.report_["quality"], model._out_of_fold_models()
+    assert folds is not None and model._fit_rows is not None
+    _, judged = folds.folds.masks(next(model._fit_rows.rows(0, N).tiles(N)).keys, range(folds.folds.n_folds))
+    F = (model.features_.transform(X) @ folds.coef + folds.intercept[:, None])[:, :, 0]
+    p = judged / np.maximum(1, judged.sum(axis=1, keepdims=True))
+    p /= p.sum()
+    right = (F.T > 0) == labels[:, None]
+    of_unit = (p * (right - (p * right).sum())).sum(axis=1)[judged.any(axis=1)]
+    of_unit = of_unit.reshape(-1, 40 if is_grouped else 1).sum(axis=1)
+    error = np.linalg.norm(of_unit) * np.sqrt(len(of_unit) / (len(of_unit) - 1))
+    assert (quality["rows"], quality["n_rows"]) == ("out of fold", judged.any(axis=1).sum())
+    assert quality["accuracy"] == pytest.approx((p * right).sum())
+    assert quality["accuracy_error"] == pytest.approx(error)
 
 
 def test_a_constant_is_as_accurate_as_the_most_frequent_class(rng: np.random.Generator) -> None:

@@ -14,8 +14,9 @@ from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 from sklearn.model_selection import PredefinedSplit, ShuffleSplit
 
 import distrff as drf
+from distrff.diagnostics import dependence
 from distrff.diagnostics.dependence import what_matters
-from distrff.diagnostics.importance import DrawnRows, drawn_rows
+from distrff.diagnostics.importance import DrawnRows, RowDraw, drawn_rows
 from distrff.diagnostics.report import judge_fit
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError
@@ -54,7 +55,7 @@ def rows(rng):
 def replaced(X, place, seed=0, s=None):
     """The rows whose values replace those of all rows in a column."""
     s = np.ones(len(X)) if s is None else s
-    places, rows = np.flatnonzero(s > 0), np.empty_like(X)
+    places, rows = np.flatnonzero(s > 0), X.copy()
     rows[places] = X[places][
         drawn(X[places], places, s[places]).replacements(child_seed(seed, "donors", place))
     ]
@@ -253,10 +254,21 @@ def test_the_report_of_a_fit_judges_columns_out_of_fold(rows):
     assert importance == expected.to_dict()
     assert model.report_["dependence"]["n_judged"] == 300, "curves are of the final model"
     assert "240 rows of the fit, each by a model that did not see it" in words(model.report_.to_html())
-    few = (np.arange(300) == 7) | (np.arange(300) == 100)
-    model = drf.KernelRidge(SMALL, cv=PredefinedSplit(few - 1), random_state=0).fit(X, y)
-    with pytest.raises(InputError, match="no fold holds out any of 2 sampled rows"):
-        drf.permutation_importance(model, max_rows=2)
+
+
+def test_none_of_the_drawn_rows_may_be_held_out(rows, monkeypatch):
+    X, y = rows
+    held_out = np.full(300, -1)
+    held_out[-1] = 0  # the last row is in a run of two, of which one is drawn
+    model = drf.KernelRidge(SMALL, cv=PredefinedSplit(held_out), random_state=0).fit(X, y)
+    seeds = [seed for seed in range(40) if 299 not in RowDraw.of(300, 150, seed).rows(0, 300)]
+    with pytest.raises(InputError, match="no fold holds out any of 150 sampled rows"):
+        drf.permutation_importance(model, max_rows=150, random_state=seeds[0])
+    monkeypatch.setattr(dependence, "MAX_ROWS", 150)
+    model.seed_ = seeds[0]
+    with pytest.warns(DataWarning, match="no importance of columns: no fold holds out any"):
+        judge_fit(model)
+    assert "evaluation" in model.report_ and "importance" not in model.report_
 
 
 def linear(rng, coef, **fields):

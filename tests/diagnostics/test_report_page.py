@@ -215,7 +215,6 @@ CLASSES = {
         (NUMBERS | {"rows": "the rows of the fit"}, "The fit held no rows out"),
         (NUMBERS | {"linear_rmse": 1.9}, "A linear model has no larger error"),
         (NUMBERS | {"linear_rmse": 2.1}, None),
-        (NUMBERS | {"linear_rmse": 1.9, "held_out": "spans of day"}, None),
         (CLASSES, None),
         (CLASSES | {"accuracy": 0.6}, "always says 'b'"),
         (CLASSES | {"balanced_accuracy": 0.4}, "Rare classes are found less often: the mean recall is 0.400"),
