@@ -232,7 +232,7 @@ def permutation_importance(
     for n columns. The standard error is that of the mean of the paired differences, σ/√(n − 1) with the
     effective number n = (Σs)²/Σs² of rows: of 20,000 rows of one weight it is 0.7 % of σ, the deviation of a
     row's difference. The values come from the same drawn rows, so another draw of these moves the result by
-    about as much once more.
+    about as much once more. Of rows that come in groups, which are not independent, it is too small.
 
     L. Breiman, Random forests, Machine Learning 45 (2001), section 10; A. Fisher, C. Rudin and F. Dominici,
     All models are wrong, but many are useful, JMLR 20 (2019), section 3.

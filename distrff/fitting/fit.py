@@ -270,9 +270,7 @@ def prepare(fit: FitContext) -> PreparedFit:
     assert run is not None
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
-    problem = problem.with_folds(
-        lambda folds: folds.decided(statistics.survey) if folds.needs_survey else folds
-    )
+    problem = problem.with_folds(lambda folds: folds.decided(statistics.survey))
     fit = replace(fit, problem=problem)
     run.begin_phase("map")
     if fit.start is not None:

@@ -172,7 +172,7 @@ class ColumnStatisticsReduction(Reduction):
             targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
-            survey=self.folds.survey(block.keys) if self.folds.needs_survey else None,
+            survey=self.folds.survey(block.keys),
             # For the linear model that the report puts beside the fit.
             together=CoMoments.of(X, Y, s) if self.with_products and Y is not None else None,
         )

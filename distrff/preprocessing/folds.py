@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Number
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -194,8 +194,6 @@ class Folds(FoldSums, ABC):
     """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
     needs_all_rows: bool = True
     """Whether they follow from the number of all rows."""
-    needs_survey: bool = False
-    """Whether they follow from columns of all rows: groups, bounds, quantiles."""
     may_lack: bool = True
     """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
     is_drawn: bool = False
@@ -227,16 +225,19 @@ class Folds(FoldSums, ABC):
         return self
 
     def survey(self, keys: Keys) -> Any:
-        """What decides the folds, of some rows; those of all rows are merged by ``a.merge(b)``."""
+        """What decides the folds, of some rows: groups, bounds, quantiles; None where nothing has to.
+
+        Those of all rows are merged by ``a.merge(b)``.
+        """
         return None
 
     def decided(self, survey: Any) -> Folds:
         """The folds that follow from the survey of all rows; raises InputError where none do."""
         return self
 
-    def drawn_from(self, seed: int) -> Folds:
+    def drawn_from(self, seed: int) -> Self:
         """The same folds drawn from another seed, where they are drawn."""
-        return self
+        return replace(self, seed=seed) if self.is_drawn else self  # type: ignore[type-var]
 
     def after(self, n_rows: int) -> Folds:
         """The folds of rows that come after so many others, in whose numbers these are not counted."""
@@ -324,9 +325,6 @@ class HashFolds(Folds):
         # The bias of a remainder is below divisor/2⁶⁴.
         assert self.seed is not None
         return row_hash(numbers, self.seed) % np.uint64(divisor)
-
-    def drawn_from(self, seed: int) -> HashFolds:
-        return replace(self, seed=seed)
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")

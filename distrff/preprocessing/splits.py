@@ -167,10 +167,6 @@ class GroupFolds(Folds):
         return () if self.by is None else (self.by,)
 
     @property
-    def needs_survey(self) -> bool:  # type: ignore[override]
-        return self.dealt is None
-
-    @property
     def words(self) -> str:
         # Groups that came as an array are called "groups", which says nothing.
         name = self.by if self.by is not None else next(iter(self.places), "groups")
@@ -178,9 +174,6 @@ class GroupFolds(Folds):
         if self.dealt is None:
             return f"whole groups{of}"
         return f"whole groups{of} ({number_text(len(self.dealt))} of them)"
-
-    def drawn_from(self, seed: int) -> GroupFolds:
-        return replace(self, seed=seed)
 
     def of_dataset(self, rows: RowsOfFolds) -> GroupFolds:
         own = self
@@ -324,10 +317,6 @@ class ForwardFolds(Folds):
         return self.by is None
 
     @property
-    def needs_survey(self) -> bool:  # type: ignore[override]
-        return self.by is not None
-
-    @property
     def words(self) -> str:
         order = "the rows' order" if self.by is None else listed([*map(str, self.names)])
         gap, window = (f"{x:g}" if is_number(x) else x for x in (self.gap, self.window))
@@ -392,11 +381,15 @@ class ForwardFolds(Folds):
         columns = zip(self.places, self.names, strict=True)
         return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
 
-    def survey(self, keys: Keys) -> OrderCounts:
+    def survey(self, keys: Keys) -> OrderCounts | None:
+        if self.by is None:
+            return None
         values = self._values(keys)
         return OrderCounts.of(values, np.ones(len(values), np.int64))
 
-    def decided(self, survey: OrderCounts) -> ForwardFolds:
+    def decided(self, survey: OrderCounts | None) -> ForwardFolds:
+        if survey is None:
+            return self
         n, length = int(survey.counts.sum()), int(survey.counts.sum()) // (self.n_folds + 1)
         before = np.cumsum(survey.counts) - survey.counts  # rows before each value
         starts: list[int] = []
@@ -625,10 +618,6 @@ class BlockFolds(Folds):
         return _names(self.columns)
 
     @property
-    def needs_survey(self) -> bool:  # type: ignore[override]
-        return self.pitches is None
-
-    @property
     def words(self) -> str:
         names = listed([f"column {name}" if isinstance(name, int) else name for name in self.names])
         if self.like is not None:
@@ -637,9 +626,6 @@ class BlockFolds(Folds):
         cells = "" if self.pitches is None else " × ".join(f"{pitch:.3g}" for pitch in self.pitches) + " "
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
         return f"{cells}cells of {names}{near}"
-
-    def drawn_from(self, seed: int) -> BlockFolds:
-        return replace(self, seed=seed)
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
         found = replace(self, places=tuple(_place(name, rows) for name in self.names))
@@ -654,14 +640,14 @@ class BlockFolds(Folds):
         columns = zip(self.places, self.names, strict=True)
         return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
 
-    def survey(self, keys: Keys) -> Occupancy:
-        return Occupancy.of(self._points(keys))
+    def survey(self, keys: Keys) -> Occupancy | None:
+        return Occupancy.of(self._points(keys)) if self.pitches is None else None
 
-    def decided(self, survey: Occupancy) -> Folds:
+    def decided(self, survey: Occupancy | None) -> Folds:
+        if survey is None:
+            return self
         if self.like is not None:
             return self._like(survey)
-        if self.pitches is not None:
-            return self
         pitches = survey.extents / _BLOCKS ** (1 / len(self.names))
         return replace(self, pitches=pitches)
 
@@ -763,6 +749,9 @@ class BlockFolds(Folds):
         if self.size is not None:
             sizes = np.broadcast_to(np.asarray(self.size, dtype=np.float64), len(self.names))
             survey = survey.coarser(np.maximum(survey.exponents, np.round(np.log2(sizes)).astype(int)))
+        # Rows along a track have few cells within wide bounds, all of which are written out here.
+        while np.prod(np.ptp(survey.cells, axis=0) + 1.0) > _MAX_COUNTED_CELLS:
+            survey = survey.coarser(survey.exponents + 1)
         while True:
             first = survey.cells.min(axis=0)
             occupied = np.zeros(np.ptp(survey.cells, axis=0) + 1, np.int64)

@@ -52,12 +52,10 @@ def of_rows(folds: Folds, keys: Keys, **of_dataset: Any) -> Folds:
 def decided(folds: Folds, keys: Keys, rng: np.random.Generator | None = None, **of_dataset: Any) -> Folds:
     """The folds of these rows; with `rng` from surveys of random runs of them, merged in their order."""
     folds = of_rows(folds, keys, **of_dataset)
-    if not folds.needs_survey:
-        return folds
     cuts = [] if rng is None else np.unique(rng.integers(1, len(keys), 4))
     first, *others = (folds.survey(keys.chosen(run)) for run in np.split(np.arange(len(keys)), cuts))
     for other in others:
-        first = first.merge(other)
+        first = first and first.merge(other)
     return folds.decided(first)
 
 
