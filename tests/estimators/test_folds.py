@@ -128,7 +128,7 @@ def test_groups_may_come_with_rows_of_any_storage(rng: np.random.Generator, tmp_
         (3, "whole groups (15 of them)", 3),
         (GroupFolds(n_folds=None), "whole groups (15 of them)", 15),
         (ForwardFolds(n_folds=4, gap=2), "spans of the rows' order, each held out of a model", 4),
-        (BlockFolds([0, 1], 1.0), "1 × 1 cells of 0, 1", 5),
+        (BlockFolds([0, 1], 1.0), "1 × 1 cells of ", 5),
         (GroupKFold(4), "the rows that GroupKFold holds out", 4),
         (PredefinedSplit(np.arange(N) % 3 - 1), "the rows that PredefinedSplit holds out", 2),
         ([(np.arange(300), np.arange(300, N))], "the rows that a list of splits holds out", 1),

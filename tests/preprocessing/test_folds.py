@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from distrff.errors import InputError
 from distrff.preprocessing.folds import (
     FOLD_RULES,
     ContiguousFolds,
@@ -116,6 +117,21 @@ def test_equal_groups_have_equal_hashes_whatever_holds_them(values):
     assert len(set(first.tolist())) == len(first)
     for other in others:
         np.testing.assert_array_equal(other, first)
+
+
+@pytest.mark.parametrize("kind", [object, "U", "S"])
+def test_text_of_few_groups_and_of_many_has_the_same_hashes(kind):
+    values = np.array(["b", "aa", "c"]).astype(kind)
+    rows = np.array([2, 0, 0, 1, 2])
+    np.testing.assert_array_equal(group_hashes(values[rows]), group_hashes(values)[rows])
+    assert len(group_hashes(np.array([b"\xff", b"a"]))) == 2
+
+
+def test_lists_are_no_groups():
+    values = np.empty(3, object)
+    values[:] = [[1], [2], [1]]
+    with pytest.raises(InputError, match=r"groups must be numbers, text or times, got \[1\]"):
+        group_hashes(values)
 
 
 def test_the_hash_of_a_group_does_not_hang_on_the_rows_beside_it():
