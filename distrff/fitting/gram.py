@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -519,10 +519,11 @@ class Grams:
     rotation: Any = None  # handle on the `Rotation` of all features
     smaller: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
 
-    def terms(self, fold: int) -> FoldTerms:
-        """A fold by its sums."""
-        folds = self.folds
-        return FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
+    def terms(self, folds: Iterable[int]) -> list[FoldTerms]:
+        """Some folds by their sums."""
+        # Once for all of them: for a fold each of K groups these are K × K.
+        train, test, total = self.folds.train, self.folds.test, self.folds.total
+        return [FoldTerms.of(train[fold], test[fold], total) for fold in folds]
 
     def errors_of(self, calls: list[_Call]) -> list[FoldErrors]:
         """Errors of the folds under the models of some sizes, a task each."""
@@ -530,7 +531,8 @@ class Grams:
         most = math.inf if self.rows is None else self.system.n_rows
         own = self.total, self.parts
         tasks = [
-            (*self.smaller.get(one.size, own), self.terms(one.fold), self.system, *one[1:]) for one in calls
+            (*self.smaller.get(one.size, own), terms, self.system, *one[1:])
+            for one, terms in zip(calls, self.terms(one.fold for one in calls), strict=True)
         ]
         # A reduction takes about the cube of its columns: with those of the whole map first, threads end at
         # about the same time, even where their number does not divide that of the folds.
@@ -550,7 +552,7 @@ class Grams:
         """The model of all rows, then for each held-out fold that of the other rows."""
         if not held_out:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
-        folds = (None, *map(self.terms, held_out))
+        folds = (None, *self.terms(held_out))
         # With costs, though all are equal: by its own rule Dask ran all folds where the Grams are, and two
         # workers took 3.4 s for five folds of D = 2048, in place of 2.5 s.
         calls: list[tuple] = [(self.total, self.parts, fold, alpha, self.system) for fold in folds]
@@ -787,7 +789,7 @@ def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
 def _stands_for_rows(grams: Grams) -> bool:
     """Whether the first fold has between half and twice its share of the weight of all rows."""
     # With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
-    weight = grams.run.compute(fold_weight, grams.parts, grams.terms(0), grams.system)
+    weight = grams.run.compute(fold_weight, grams.parts, grams.terms([0])[0], grams.system)
     return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
 

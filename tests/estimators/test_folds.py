@@ -1,6 +1,7 @@
 """Fits whose folds go by groups, places and times: of any storage, in parts, and in scikit-learn."""
 
 import pickle
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,18 @@ def test_folds_without_a_model_are_skipped_and_their_rows_counted(rng: np.random
     svc = drf.KernelSVC(fourier(16), "cv", Cs=[0.1, 1.0], **options)
     with pytest.warns(DataWarning, match="lack the class 'rare'"):
         assert svc.fit(X, y, groups=groups).cv_results_["fold_scores"].shape[1] == 9
+
+
+def test_a_fold_each_of_many_groups_takes_memory_of_their_squares_alone(rng: np.random.Generator) -> None:
+    """300 folds of 300 sums: a matrix of their coefficients for each fold would be 27 MB."""
+    X, estimator = rng.normal(size=(1200, 2)), model(GroupFolds(n_folds=None))
+    estimator.fit(X, X[:, 0], groups=np.arange(1200) % 10)  # loads what fits take
+    tracemalloc.start()
+    fitted = estimator.fit(X, X[:, 0], groups=np.arange(1200) % 300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert fitted.report_["folds"]["n_folds"] == 300
+    assert peak < 20e6
 
 
 # Sums in parts and in files.
