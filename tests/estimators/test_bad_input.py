@@ -170,7 +170,7 @@ def test_scores(problem):
         fitted.score, problem.X, spoilt(problem.Y, np.nan, 17, 1), error=NonFiniteError
     )
     two_columns = np.zeros((900, 2), int)
-    assert "one column of class labels" in refusal(labelled.score, problem.X, two_columns)
+    assert "but the model predicts 1" in refusal(labelled.score, problem.X, two_columns)
 
 
 # Parameters ---------------------------------------------------------------------------------
