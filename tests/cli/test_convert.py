@@ -211,5 +211,5 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     assert ("no columns of X, as --by names them: half" in half.stderr) == (form != "zarr")
     words = (*fit[1 : -len(out)], *out[3:], "--folds", "groups", "--by", "half")
     plan = distrff("plan", *words)
-    assert "cells of column 0, column 1;" in distrff(*fit, "--folds", "blocks", "--block-columns", "0,1").stdout
+    assert "cells of 0, 1;" in distrff(*fit, "--folds", "blocks", "--block-columns", "0,1").stdout
     assert "2 fold(s) of whole groups of 'half', 2 a task" in plan.stdout and "\n3 sweeps" in plan.stdout
