@@ -475,3 +475,19 @@ class AsManyRows:
 
     def __call__(self, reduction, *, min_features=0):
         return self.source(reduction)
+
+
+def test_widths_by_folds_do_not_know_groups_again(rng):
+    """A column with one value a group tells old groups apart, and nothing of new ones."""
+    features, ratios = drf.FourierFeatures(drf.Gaussian("ard"), 64, random_state=0), []
+    for _ in range(3):
+        group = np.repeat(np.arange(30), 10)
+        X = np.column_stack([rng.standard_normal(300), rng.standard_normal(30)[group]])
+        y = np.sin(2 * X[:, 0]) + 2 * rng.standard_normal(30)[group]
+        at_random, by_groups = (
+            drf.KernelRidge(features, random_state=0).fit(X, y, groups=groups).features_.kernel_.length_scale
+            for groups in (None, group)
+        )
+        ratios.append(by_groups[1] / at_random[1])
+    # Widths of rows at random are .01 to .04 mostly; single tables had ratios from 1.4 to 2000, mostly above 7.
+    assert np.exp(np.mean(np.log(ratios))) > 2
