@@ -489,5 +489,5 @@ def test_widths_by_folds_do_not_know_groups_again(rng):
             for groups in (None, group)
         )
         ratios.append(by_groups[1] / at_random[1])
-    # Widths of rows at random are .01 to .04 mostly; single tables had ratios from 1.4 to 2000, mostly above 7.
+    # Widths by rows at random are .01 to .04 mostly; single tables had ratios from 1.4 to 2000.
     assert np.exp(np.mean(np.log(ratios))) > 2
