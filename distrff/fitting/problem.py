@@ -45,7 +45,10 @@ MAX_SWEEPS = 200
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
 _N_FOLDS = 5  # of cv="auto"
-_MIN_ROWS_OF_MAP = 1000  # of fewer the rim of a cloud looks like gaps
+# Of fewer rows a map has too few cells for kernels to be told apart in its gaps. Of a field along tracks 43 %
+# (1,500 rows), 82 % (6,000) and 93 % (12,000) of the cells were within two standard deviations of the truth;
+# by rows at random 91, 96 and 92 %.
+_MIN_ROWS_OF_MAP = 10_000
 # C² times sums over rows must stay below the largest float64, 1e308, and its inverse above the smallest.
 _MAX_C = 1e50
 _RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
