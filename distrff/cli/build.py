@@ -162,15 +162,15 @@ fold_options = together(
         "--folds",
         type=click.Choice([*FOLDS]),
         help="Which rows are held out, as new ones will come: at random (hash), runs of rows, whole groups, "
-        "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; of "
-        "--features equispaced blocks --block-like gaps]",
+        "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; for "
+        "--features equispaced on maps of 10,000 rows or more blocks --block-like gaps]",
     ),
     click.option(
         "--by",
         type=Names(),
         metavar="NAME,...",
         help="Column of the groups, or of the order of --folds forward, which may be several: "
-        "year,month,day. None of X unless --columns names it.  [default: --groups; the order of the rows]",
+        "year,month,day. No feature unless --columns names it.  [default: --groups; the order of the rows]",
     ),
     click.option(
         "--gap",
@@ -442,7 +442,9 @@ def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
     columns = () if dataset is None else dataset.column_names or ()
     by = [] if ctx.params["columns"] else ctx.params.get("by") or []
     if beside := [name for name in by if name not in columns]:
-        click.echo(f"no columns of X, as --by names them: {listed(beside)}; --columns takes them", err=True)
+        click.echo(
+            f"not features, since --by names them: {listed(beside)}; --columns makes them some", err=True
+        )
 
 
 # The command.

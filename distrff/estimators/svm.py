@@ -88,9 +88,8 @@ class KernelSVC(MarginClassifier):
         `fit` was given groups. "auto": 5 such folds, but of `EquispacedFourierFeatures` in two or three
         columns and 10,000 rows or more `BlockFolds` like the gaps of the map. Or `GroupFolds`, `BlockFolds`,
         `ForwardFolds`, `HashFolds`, `ContiguousFolds`. For rows in memory also any splitter of scikit-learn,
-        or a list of (rows to fit, rows to judge); for others
-        KFold, GroupKFold, LeaveOneGroupOut and TimeSeriesSplit. The
-        models of folds are solved to a gap of `tol`, at least 1e-2.
+        or a list of (rows to fit, rows to judge); for others KFold, GroupKFold, LeaveOneGroupOut and
+        TimeSeriesSplit. The models of folds are solved to a gap of `tol`, at least 1e-2.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool

@@ -100,6 +100,12 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     return numbers
 
 
+def _points(folds: Folds, keys: Keys) -> np.ndarray:
+    """The columns of the folds as numbers, (n_rows, n_columns)."""
+    columns = zip(folds.places, folds.names, strict=True)
+    return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
+
+
 def _is_time(place: str | int, rows: RowsOfFolds) -> bool:
     return isinstance(place, str) and rows.id_dtypes[place].kind == "M"
 
@@ -376,10 +382,7 @@ class ForwardFolds(Folds):
         return float(given)
 
     def _values(self, keys: Keys) -> np.ndarray:
-        if not self.places:
-            return keys.numbers.astype(np.float64)[:, None]
-        columns = zip(self.places, self.names, strict=True)
-        return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
+        return _points(self, keys) if self.places else keys.numbers.astype(np.float64)[:, None]
 
     def survey(self, keys: Keys) -> OrderCounts | None:
         if self.by is None:
@@ -405,7 +408,8 @@ class ForwardFolds(Folds):
             wanted = np.abs(before[least : most + 1] - (n - (self.n_folds - fold) * length))
             starts.append(least + int(np.argmin(wanted)))
         found = replace(self, error=survey.error)
-        return found._with_starts(survey.values[starts], *(found._span(x, getattr(self, x)) for x in _SPANS))
+        spans = found._span("gap", self.gap), found._span("window", self.window)
+        return found._with_starts(survey.values[starts], *spans)
 
     def _with_starts(self, starts: np.ndarray, gap: float, window: float) -> ForwardFolds:
         """The folds whose spans begin at these values, of shape (n_folds, n_columns)."""
@@ -429,9 +433,6 @@ class ForwardFolds(Folds):
     def sums(self, keys: Keys) -> Memberships:
         assert self.edges is not None
         return Memberships(len(keys), _ranks(self._values(keys), self.edges))
-
-
-_SPANS = ("gap", "window")
 
 
 def _seconds(span: Any) -> float:
@@ -636,12 +637,8 @@ class BlockFolds(Folds):
             raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
         return found if self.like is not None else replace(found, pitches=np.resize(sizes, len(self.names)))
 
-    def _points(self, keys: Keys) -> np.ndarray:
-        columns = zip(self.places, self.names, strict=True)
-        return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
-
     def survey(self, keys: Keys) -> Occupancy | None:
-        return Occupancy.of(self._points(keys)) if self.pitches is None else None
+        return Occupancy.of(_points(self, keys)) if self.pitches is None else None
 
     def decided(self, survey: Occupancy | None) -> Folds:
         if survey is None:
@@ -673,10 +670,10 @@ class BlockFolds(Folds):
         return (self._hashes(cells) % np.uint64(self.n_folds)).astype(np.int64)
 
     def units(self, keys: Keys) -> np.ndarray:
-        return self._hashes(self._cells(self._points(keys)))
+        return self._hashes(self._cells(_points(self, keys)))
 
     def sums(self, keys: Keys) -> Memberships:
-        points = self._points(keys)
+        points = _points(self, keys)
         if self.held is not None:
             bits = self._held_by(points)
             is_held = (bits[:, None] >> np.arange(self.n_folds, dtype=np.uint64)) & np.uint64(1)

@@ -208,7 +208,7 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     assert "2 folds of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
     # A column of the X of a Zarr group stays there; of a table it is none unless it is named.
     half = distrff(*fit, "--folds", "groups", "--by", "half")
-    assert ("no columns of X, as --by names them: half" in half.stderr) == (form != "zarr")
+    assert ("not features, since --by names them: half" in half.stderr) == (form != "zarr")
     words = (*fit[1 : -len(out)], *out[3:], "--folds", "groups", "--by", "half")
     plan = distrff("plan", *words)
     assert "cells of 0, 1;" in distrff(*fit, "--folds", "blocks", "--block-columns", "0,1").stdout
