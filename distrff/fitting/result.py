@@ -505,16 +505,16 @@ def _judged(
     fit: PreparedFit, result: FitResult, model: Model
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, _JudgedRows]:
     """Decision values, targets and weights of some rows of the first pass, a judgement each."""
-    sample, folds = fit.statistics.sample(), result.fold_models
+    sample = fit.statistics.sample()
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
     kept = np.flatnonzero(weights > 0)
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
-    if folds is not None:
+    if result.fold_models is not None:
         units = fit.problem.folds.units(keys)
-        judges, F = folds.judged(model, keys)
+        judges, F = replace(model, folds=result.fold_models).judged(keys)
         if judges.rows is None:
             return F, y, s, _JudgedRows("out of fold", len(y), units)
         if len(rows := judges.rows):
