@@ -26,13 +26,13 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
 from distrff.fitting.problem import (
+    AnySplitter,
     FitContext,
     PreparedFit,
     Problem,
     WarmStart,
     check_sparse_rows,
     takes_sparse_rows,
-    with_splits,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
 from distrff.io.arrays import (
@@ -458,7 +458,11 @@ class KernelEstimator(BaseEstimator):
         """Rows to fit with the columns that the folds take, and the parameters; both are checked."""
         problem = self._problem()
         dataset = self._rows_to_fit(X, y, sample_weight, groups)
-        return with_splits(with_raw_columns(dataset, X, problem.held_out), problem)
+        dataset = with_raw_columns(dataset, X, problem.held_out)
+        if isinstance(problem.held_out, AnySplitter) and dataset.block_rows == 0:
+            dataset, split = problem.held_out.split(dataset)
+            problem = problem.with_folds(lambda folds: split if isinstance(folds, AnySplitter) else folds)
+        return dataset, problem
 
     def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         dataset = self._dataset(X, y, sample_weight, groups)

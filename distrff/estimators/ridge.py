@@ -183,11 +183,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if fit is None and self._growth is not None:
             # Labels have no quality from sums: how many rows are right is not among them.
             is_number = isinstance(result.targets, NumericTargets)
-            if not is_number:
-                return None
-            found = quality_of_numbers(self._growth.columns, result)
-            folds = self._growth.sums.folds
-            return found if found is None or folds is None else found | {"held_out": folds.words}
+            return quality_of_numbers(self._growth.columns, result) if is_number else None
         return super()._quality(result, model, fit)
 
     @property
