@@ -41,7 +41,6 @@ from distrff.preprocessing.coding import (
     class_weights,
 )
 from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
-from distrff.preprocessing.splits import SomeFolds
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed
 
@@ -350,6 +349,8 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
     if not kept:
         raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
+    from distrff.preprocessing.splits import SomeFolds  # few fits need it
+
     # Rows of these are held out by none: few fits need another pass that counts them.
     problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
     return with_usable_folds(replace(fit, problem=problem), targets)

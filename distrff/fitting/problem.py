@@ -33,7 +33,6 @@ from distrff.preprocessing.folds import (
     RowsOfFolds,
     folds_by,
 )
-from distrff.preprocessing.splits import BlockFolds, GroupFolds, PatternFolds, translated
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -289,13 +288,15 @@ class Problem:
     def _folds_for(self, folds: Folds, dataset: Dataset) -> Folds:
         """The folds that these rows have; of a mere number, whole groups where there are some."""
         if isinstance(folds, AutoFolds):
-            is_map = self.is_equispaced and dataset.n_columns in (2, 3)
-            if dataset.groups is not None:
-                folds = GroupFolds(None, folds.n_folds, folds.seed)
-            elif folds.is_free and is_map and dataset.n_rows >= _MIN_ROWS_OF_MAP:
-                # Predictions are wanted where rows are missing, at distances that random ones have not.
-                places = [*(dataset.column_names or range(dataset.n_columns))]
-                folds = BlockFolds(places, n_folds=folds.n_folds, like="gaps", seed=folds.seed)
+            is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
+            is_map &= dataset.n_rows >= _MIN_ROWS_OF_MAP
+            if dataset.groups is not None or is_map:
+                from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them
+
+                # On a map predictions are wanted where rows are missing, farther than rows at random are.
+                n, seed, places = folds.n_folds, folds.seed, dataset.column_names or range(dataset.n_columns)
+                gaps = BlockFolds([*places], n_folds=n, like="gaps", seed=seed)
+                folds = gaps if dataset.groups is None else GroupFolds(None, n, seed)
         return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
@@ -591,6 +592,8 @@ class AnySplitter(NoFolds):
     @property
     def by_rule(self) -> Folds:
         """The folds of ours that mean the same whatever the rows; raises InputError where none do."""
+        from distrff.preprocessing.splits import translated  # as above
+
         return translated(self.splitter, self.seed)
 
     @property
@@ -602,6 +605,8 @@ class AnySplitter(NoFolds):
 
     def split(self, dataset: Dataset) -> tuple[Dataset, Folds]:
         """Rows in memory with the column of a number for each set of splits that has a row; folds by it."""
+        from distrff.preprocessing.splits import PatternFolds  # as above
+
         (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
         groups, is_list = block.ids.get(dataset.groups or ""), isinstance(self.splitter, list)
         name = "a list of splits" if is_list else type(self.splitter).__name__

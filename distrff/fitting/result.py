@@ -20,7 +20,6 @@ from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
-from distrff.preprocessing.splits import folds_to_dict
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
@@ -150,9 +149,14 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
 
 def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any]:
     """A report's entry on the rows held out, where some are; sums do not know how many no fold holds out."""
-    rule = {"rule": folds_to_dict(folds)} if folds.may_lack else {}  # of those that follow from columns
-    words = {"held_out": folds.words, "n_folds": folds.n_folds, "n_never_held_out": n_never_held_out}
-    return {"folds": words | rule} if folds.n_folds else {}
+    if not folds.n_folds:
+        return {}
+    values = {"held_out": folds.words, "n_folds": folds.n_folds, "n_never_held_out": n_never_held_out}
+    if folds.may_lack:  # those that follow from columns
+        from distrff.preprocessing.splits import folds_to_dict  # few fits need it
+
+        values["rule"] = folds_to_dict(folds)
+    return {"folds": values}
 
 
 def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:

@@ -315,13 +315,9 @@ class Model:
 
         Notes
         -----
-        After `distrff.calibrate`, on rows that the fit did not see, a new row exchangeable with these lies
-        within with probability at least `coverage`, on average over calibration sets (split conformal
-        prediction; Lei et al. 2018). Calibrated with groups, this holds for a row of a new group that is
-        exchangeable with these, and each group counts as one (Lee, Barber and Willett 2023). Without
-        calibration r comes from the fit's own rows out of fold, which carries no guarantee, also where
-        the folds are groups, blocks or times. The width is the same for all rows. Rows outside the bounds
-        of the model have NaN; with too few rows or groups for the coverage the ends are infinite, with a
+        What is guaranteed after `distrff.calibrate`, and that nothing is without, see
+        `KernelRidge.predict_interval`. The width is the same for all rows. Rows outside the bounds of the
+        model have NaN; with too few rows or groups for the coverage the ends are infinite, with a
         DataWarning.
         """
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
