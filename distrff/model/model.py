@@ -633,7 +633,12 @@ class FoldModels:
         for i, judges in enumerate(sets):
             rows = np.flatnonzero(own_set == i)
             if not len(judges):
-                found[rows] = _nan_of(found, len(rows))
+                if found.dtype.kind != "f":
+                    raise InputError(
+                        f"{len(rows)} of {len(found)} rows are held out by no fold, and labels have no NaN; "
+                        f"take the values of decision_function"
+                    )
+                found[rows] = np.nan
                 continue
             # f is linear in the coefficients: their mean has the mean of f.
             coef, intercept = self.coef[judges].mean(axis=0), self.intercept[judges].mean(axis=0)
@@ -653,13 +658,3 @@ class FoldModels:
     def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
         """The models in a task, with the arrays that were sent."""
         return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])
-
-
-def _nan_of(found: np.ndarray, n_rows: int) -> float:
-    """The value of rows that no model left out."""
-    if found.dtype.kind != "f":
-        raise InputError(
-            f"{n_rows} of {len(found)} rows are held out by no fold, and labels have no NaN; take the values "
-            f"of decision_function"
-        )
-    return np.nan
