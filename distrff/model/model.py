@@ -262,7 +262,9 @@ class Model:
         # Labels have no value that says "none", so they are refused whatever `outside` says.
         if outside == "error" or not isinstance(self.targets, NumericTargets):
             self._check_inside(X)
-        F = self._decision(X)
+        return self._predicted(self._decision(X))
+
+    def _predicted(self, F: np.ndarray) -> np.ndarray:
         if not isinstance(self.targets, NumericTargets):
             labels = self.targets.decode(F)
             # Objects even where no row lacks a value: the dtype must not depend on the rows.
@@ -399,6 +401,28 @@ class Model:
             own = self.folds.of(self, fold).decision(chosen_rows(keys.X, judges.of(fold)))
             F[judges.numbers == fold] = own
         return judges, F
+
+    def out_of_fold(self, keys: Keys, method: str) -> np.ndarray:
+        """Results of "decision", "predict" or "predict_proba" by the models that did not see the rows.
+
+        Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
+        InputError.
+        """
+        (judges, values), F = self.judged(keys), np.zeros((len(keys), self.n_outputs))
+        rows = np.arange(len(keys)) if judges.rows is None else judges.rows
+        np.add.at(F, rows, values * judges.shares()[:, None])
+        is_judged = judges.counts() > 0
+        F[~is_judged] = np.nan
+        if method != "predict":
+            return F if method == "decision" else self.probabilities(F)
+        if not isinstance(self.targets, NumericTargets):
+            self._check_inside(keys.X)
+            if not is_judged.all():
+                raise InputError(
+                    f"{np.count_nonzero(~is_judged)} of {len(F)} rows are held out by no fold, and labels "
+                    f"have no NaN; take the values of decision_function"
+                )
+        return self._predicted(F)
 
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
@@ -616,35 +640,6 @@ class FoldModels:
     def of(self, model: Model, fold: int) -> Model:
         """The model that did not see a fold."""
         return replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-
-    def output(self, model: Model, keys: Keys, method: str) -> np.ndarray:
-        """Results of a method, such as "predict", for some rows, by models that did not see them.
-
-        Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
-        InputError.
-        """
-        # Labels and probabilities have no mean over models of their own: rows of one set of judges go through
-        # one model.
-        X = keys.X
-        sets, own_set = self.folds.sets_of_judges(keys)
-        # The answer for no rows has the shape and the dtype of all.
-        none = np.asarray(getattr(self.of(model, 0), method)(chosen_rows(X, np.empty(0, np.int64))))
-        found = np.empty((X.shape[0], *none.shape[1:]), none.dtype)
-        for i, judges in enumerate(sets):
-            rows = np.flatnonzero(own_set == i)
-            if not len(judges):
-                if found.dtype.kind != "f":
-                    raise InputError(
-                        f"{len(rows)} of {len(found)} rows are held out by no fold, and labels have no NaN; "
-                        f"take the values of decision_function"
-                    )
-                found[rows] = np.nan
-                continue
-            # f is linear in the coefficients: their mean has the mean of f.
-            coef, intercept = self.coef[judges].mean(axis=0), self.intercept[judges].mean(axis=0)
-            own = replace(model, coef=coef, intercept=intercept)
-            found[rows] = np.asarray(getattr(own, method)(chosen_rows(X, rows)))
-        return found
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Arrays that are sent to tasks apart."""
