@@ -86,7 +86,7 @@ class SolverParameters:
     callbacks: Any = None
 
 
-def open_rows(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Dataset:
+def open_rows(X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Dataset:
     """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps."""
     X = as_frame(X)
     if is_dataframe_like(X) and holds_more_than_numbers(X):
@@ -446,7 +446,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
-        dataset = open_rows(X, y, sample_weight, groups=groups)
+        dataset = open_rows(X, y, sample_weight, groups)
         if not dataset.n_targets:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "

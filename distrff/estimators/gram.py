@@ -97,8 +97,7 @@ def gram(
             "fit a KernelRidge on these, which forms none"
         )
     seed, steps = resolve_seed(random_state), None if like is None else like.steps
-    X, y, sample_weight, groups = through_steps(steps, data, y, sample_weight, groups)
-    dataset = open_rows(X, y, sample_weight, groups=groups)
+    dataset = open_rows(*through_steps(steps, data, y, sample_weight, groups))
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:

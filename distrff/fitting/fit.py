@@ -552,11 +552,8 @@ def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
     # The last folds first: of spans of time their models have the most rows.
     for fold in reversed(range(folds.n_folds)):
         more, fewer = held_out | is_judged[:, fold], fitted & is_fitted[:, fold]
-        if fewer.sum() < max(1, more.sum()):
-            continue
-        held_out, fitted = more, fewer
-        if held_out.mean() >= _HELD_OUT_OF_SAMPLE:
-            break
+        if fewer.sum() >= max(1, more.sum()) and held_out.mean() < _HELD_OUT_OF_SAMPLE:
+            held_out, fitted = more, fewer
     if not held_out.any():
         # Of each fold fewer rows are fitted than judged, as of a short window.
         fold = int(np.argmax(is_fitted.sum(axis=0) * is_judged.any(axis=0)))
