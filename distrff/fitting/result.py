@@ -17,12 +17,12 @@ from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
 from distrff.model.model import FoldModels, Model
-from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets, error_of_sum
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.linalg import in_float64
+from distrff.utils.linalg import factor, in_float64, inverse_of_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
 
@@ -502,7 +502,12 @@ class _Judged(NamedTuple):
     def accuracy(self, right: np.ndarray) -> dict[str, Any]:
         """The share of rows that are right, with its standard error."""
         accuracy = float(self.s @ right / self.s.sum())
-        error = error_of_sum(self.s * (right - accuracy), self.units) / self.s.sum()
+        if len(self.units):  # the sums of those that go together are the terms
+            terms = np.bincount(self.units, self.s * (right - accuracy))
+            error = np.linalg.norm(terms) * np.sqrt(len(terms) / max(1, len(terms) - 1))
+        else:
+            error = np.sqrt(np.square(self.s) @ np.square(right - accuracy))
+        error = float(error / self.s.sum())
         return {"rows": self.rows, "n_rows": self.n_rows, "accuracy": accuracy, "accuracy_error": error}
 
 
@@ -632,7 +637,8 @@ def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    return np.linalg.inv(K + penalty * np.eye(len(K)))
+    A = inverse_of_factor(factor(K + penalty * np.eye(len(K)), overwrite=True))
+    return A + np.triu(A.T, 1)  # to zeros, where the factor had them
 
 
 def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:

@@ -427,7 +427,8 @@ class Model:
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
         # Reports and steps may have megabytes, and no task looks at them.
-        folds = None if self.folds is None else self.folds.light()
+        # What is left of folds is their rule: some bytes.
+        folds = self.folds and replace(self.folds, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
         return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None, folds=folds)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
@@ -437,12 +438,15 @@ class Model:
         posterior, of D² numbers.
         """
         posterior = posterior_arrays(self.posterior) if with_std else {}
-        of_folds = {} if self.folds is None else self.folds.arrays()
+        folds = self.folds
+        of_folds = {} if folds is None else {"fold_coef": folds.coef, "fold_intercept": folds.intercept}
         return self.light(), named_to_send(self.arrays or {}) | posterior | of_folds
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model in a task, with the arrays that were sent."""
-        folds = None if self.folds is None else self.folds.restored(arrays)
+        folds = self.folds and replace(
+            self.folds, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"]
+        )
         return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays), folds=folds)
 
     def transform(self, X: Any) -> Any:
@@ -640,16 +644,3 @@ class FoldModels:
     def of(self, model: Model, fold: int) -> Model:
         """The model that did not see a fold."""
         return replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays that are sent to tasks apart."""
-        return {"fold_coef": self.coef, "fold_intercept": self.intercept}
-
-    def light(self) -> FoldModels:
-        """The models without these arrays."""
-        # What is left of them are the folds: some bytes.
-        return replace(self, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
-
-    def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
-        """The models in a task, with the arrays that were sent."""
-        return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])

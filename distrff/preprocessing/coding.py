@@ -307,18 +307,6 @@ class CoMoments:
         return total * left / (1.0 - (rank + 1) / self.n_rows) ** 2
 
 
-def error_of_sum(terms: np.ndarray, units: np.ndarray) -> float:
-    """Standard error of the sum of centred terms, where those of a unit, numbered from 0, go together.
-
-    Without units each is for itself.
-    """
-    # Var Σ p_i·l_i = Σ p_i²·Var l_i for independent losses l of shares p; the rows of a group are one term.
-    if not len(units):
-        return float(np.linalg.norm(terms))
-    sums = np.bincount(units, terms)
-    return float(np.linalg.norm(sums) * np.sqrt(len(sums) / max(1, len(sums) - 1)))
-
-
 def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
     """1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; for a constant target 1 without error, else 0."""
     # Rounding can leave deviations from the mean of equal numbers, and r² would be arbitrary.

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import Sample
 from distrff.kernels.base import Kernel
-from distrff.preprocessing.coding import EQUAL_TO_ROUNDING, error_of_sum
+from distrff.preprocessing.coding import EQUAL_TO_ROUNDING
 from distrff.utils.arrays import dense_rows
 from distrff.utils.random import stream
 
@@ -179,7 +179,7 @@ class HeldOutError:
     @property
     def spread(self) -> float:
         """Standard error of the criterion."""
-        return error_of_sum(self.shares * (self.losses - self.criterion), self.units)
+        return self._deviation(self.losses - self.criterion)
 
     def spread_from(self, other: Self) -> float:
         """Standard error of the difference between two models judged on the same rows.
@@ -187,7 +187,16 @@ class HeldOutError:
         It is often much smaller than either one's spread, since both fail in the same rows.
         """
         difference = self.losses - other.losses
-        return error_of_sum(self.shares * (difference - self.shares @ difference), self.units)
+        return self._deviation(difference - self.shares @ difference)
+
+    def _deviation(self, centred: np.ndarray) -> float:
+        """The standard error of the mean of losses, less that mean."""
+        # Var Σ p_i·l_i = Σ p_i²·Var l_i for independent rows of shares p; the rows of a group are one term.
+        terms = self.shares * centred
+        if not len(self.units):
+            return float(np.linalg.norm(terms))
+        sums = np.bincount(self.units, terms)
+        return float(np.linalg.norm(sums) * math.sqrt(len(sums) / max(1, len(sums) - 1)))
 
     @classmethod
     def of_no_model(cls, has_classes: bool) -> Self:
