@@ -430,7 +430,9 @@ def growing_problem(estimator: Any) -> Problem:
             f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
             f"give a dict of label: weight, or fit all rows at once"
         )
-    if problem.folds.needs_all_rows:
+    folds = problem.folds
+    # What neither a seed draws nor columns tell follows from row numbers.
+    if folds.n_folds and folds.seed is None and not folds.names:
         is_rule = isinstance(estimator.cv, Integral | str)
         asked = "fold_by='contiguous'" if is_rule else f"cv={in_one_line(repr(estimator.cv))}"
         raise InputError(
@@ -569,7 +571,7 @@ def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
         if isinstance(cv, HashFolds | ContiguousFolds):
             check_count("n_folds", cv.n_folds, 2)
-        return cv.drawn_from(child_seed(seed, "folds")) if cv.is_drawn and cv.seed is None else cv
+        return cv.drawn_from(child_seed(seed, "folds")) if cv.seed is None else cv
     if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
         others = "" if is_number(cv) else ", 'auto', folds such as GroupFolds() or a splitter of scikit-learn"
         raise InputError(f"cv must be an integer of at least 2, the number of folds{others}, got {cv!r}")

@@ -20,7 +20,7 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
-from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
+from distrff.preprocessing.folds import Folds, HashFolds, NoFolds, dealt
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
@@ -149,9 +149,7 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
             "n_never_held_out": fit.n_never_held_out,
         }
         if folds.may_lack:  # those that follow from columns
-            from distrff.preprocessing.splits import folds_to_dict  # few fits need it
-
-            values["folds"]["rule"] = folds_to_dict(folds)
+            values["folds"]["rule"] = folds.to_dict()
     return values if dataset.table_report is None else values | {"table": dataset.table_report}
 
 
@@ -680,11 +678,7 @@ def _dealt_values(values: np.ndarray) -> np.ndarray | None:
     most = len(values) / _ROWS_OF_VALUE
     if not _LEAST_VALUES <= len(found) <= most or counts.max() > most:
         return None
-    parts, sizes = np.empty(len(found), np.intp), np.zeros(_PARTS)
-    for value in np.argsort(-counts, kind="stable"):
-        parts[value] = sizes.argmin()
-        sizes[parts[value]] += counts[value]
-    return parts[of_row]
+    return dealt(counts, _PARTS)[of_row]
 
 
 def _are_in_order(Y: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_se
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
-from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds
+from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds, same_rule
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -125,15 +125,12 @@ class RowSums(ABC):
                 f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
-        if self.folds is not None and other.folds is not None:
-            from distrff.preprocessing.splits import same_rule  # with all kinds of folds
-
-            if not same_rule(self.folds, other.folds):
-                first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in (self.folds, other.folds))
-                raise InputError(
-                    f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
-                    f"dealing; {LIKE_THE_FIRST}"
-                )
+        if self.folds is not None and other.folds is not None and not same_rule(self.folds, other.folds):
+            first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in (self.folds, other.folds))
+            raise InputError(
+                f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
+                f"dealing; {LIKE_THE_FIRST}"
+            )
         return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
     @abstractmethod
@@ -216,11 +213,8 @@ class RowSums(ABC):
             "y_is_1d": self.y_is_1d,
             "column_names": None if self.column_names is None else list(self.column_names),
             "steps": None if self.steps is None else self.steps.to_dict(),
+            "folds": None if self.folds is None else self.folds.to_dict(),
         }
-        if self.folds is not None:
-            from distrff.preprocessing.splits import folds_to_dict  # as above
-
-            metadata["folds"] = folds_to_dict(self.folds)
         write_group(
             url,
             own_arrays | arrays,
@@ -258,7 +252,7 @@ class RowSums(ABC):
             steps = metadata.get("steps")  # files of earlier versions have neither these nor names
             folds = None
             if metadata.get("folds") is not None:
-                from distrff.preprocessing.splits import folds_from_dict  # as above
+                from distrff.preprocessing.splits import folds_from_dict  # few sums need it
 
                 folds = folds_from_dict(metadata["folds"])
             shared = {

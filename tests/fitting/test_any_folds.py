@@ -26,8 +26,8 @@ from sklearn.model_selection import (
 import distrff as drf
 from distrff.errors import DataWarning, InputError
 from distrff.fitting.fit import _split_by_folds, begin, prepare
-from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships
-from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds, SomeFolds
+from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships, SomeFolds
+from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds
 
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
