@@ -15,6 +15,7 @@ from distrff.io.storage import contents_of, read_group, refuse_others, write_gro
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds
+from distrff.preprocessing.splits import folds_from_dict, folds_to_dict, same_rule
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -125,15 +126,13 @@ class RowSums(ABC):
                 f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
-        if self.folds is not None and other.folds is not None:
-            from distrff.preprocessing.splits import same_rule  # with all kinds of folds
-
-            if not same_rule(self.folds, other.folds):
-                first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in (self.folds, other.folds))
-                raise InputError(
-                    f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
-                    f"dealing; {LIKE_THE_FIRST}"
-                )
+        folds = [one.folds for one in (self, other) if one.folds is not None]
+        if len(folds) == 2 and not same_rule(*folds):
+            first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in folds)
+            raise InputError(
+                f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
+                f"dealing; {LIKE_THE_FIRST}"
+            )
         return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
 
     @abstractmethod
@@ -216,11 +215,8 @@ class RowSums(ABC):
             "y_is_1d": self.y_is_1d,
             "column_names": None if self.column_names is None else list(self.column_names),
             "steps": None if self.steps is None else self.steps.to_dict(),
+            "folds": None if self.folds is None else folds_to_dict(self.folds),
         }
-        if self.folds is not None:
-            from distrff.preprocessing.splits import folds_to_dict  # as above
-
-            metadata["folds"] = folds_to_dict(self.folds)
         write_group(
             url,
             own_arrays | arrays,
@@ -255,19 +251,15 @@ class RowSums(ABC):
                 arrays, {*cls.own_arrays, *coding_parts(scaling, targets)[0], *named_to_send(of_map)}
             )
             own = cls._from_parts(arrays, metadata, specification, targets)
-            steps = metadata.get("steps")  # files of earlier versions have neither these nor names
-            folds = None
-            if metadata.get("folds") is not None:
-                from distrff.preprocessing.splits import folds_from_dict  # as above
-
-                folds = folds_from_dict(metadata["folds"])
+            # Files of earlier versions have neither these nor names.
+            steps, folds = metadata.get("steps"), metadata.get("folds")
             shared = {
                 "scaling": scaling,
                 "targets": targets,
                 "y_is_1d": metadata["y_is_1d"],
                 "column_names": metadata.get("column_names"),
                 "steps": None if steps is None else TableSteps.from_dict(steps),
-                "folds": folds,
+                "folds": None if folds is None else folds_from_dict(folds),
             }
             found = cls(**{"specification": specification} | shared | own)
             # Before anything is derived from the sizes in the file, which may be forged.

@@ -352,13 +352,6 @@ class AutoFolds(HashFolds):
 
 
 @dataclass(frozen=True)
-class AnySplitter(NoFolds):
-    """The folds of a splitter of scikit-learn, which become ours before a row is read."""
-
-    splitter: Any = None
-
-
-@dataclass(frozen=True)
 class OneHeldOut(HashFolds):
     """One fold, the first of five by the hash, with a sum of its own and one of all other rows."""
 
