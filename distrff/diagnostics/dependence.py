@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -207,12 +207,12 @@ def what_matters(
     `partial_dependence`.
     """
     frozen, seed = model_to_explain(model), resolve_seed(random_state)
-    (dataset, folds, which), run = judged_rows(model, data), begin_run()
+    (judge, dataset, which), run = judged_rows(model, frozen, data), begin_run()
     groups = column_groups(frozen, dataset.column_names)
-    rows = drawn_rows(run, frozen, dataset, MAX_ROWS, seed, with_target=True, folds=folds)
+    rows = drawn_rows(run, judge, dataset, MAX_ROWS, seed, with_target=True)
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
-    importance = importance_of(run, frozen, dataset, groups, rows, seed, which, max_rows)
+    importance = importance_of(run, judge, dataset, groups, rows, seed, which, max_rows)
     # NaN, of a column whose replacements all lie outside, is not larger.
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     grids: list[Grid] = []
@@ -221,8 +221,7 @@ def what_matters(
             grids += grids_of(group, rows)
     if not grids:
         return importance, None
-    rows = replace(rows.thinned(max_curve_rows, seed), folds=None)  # curves are of the final model
-    return importance, dependence_on(run, frozen, dataset, grids, rows, seed)
+    return importance, dependence_on(run, frozen, dataset, grids, rows.thinned(max_curve_rows, seed), seed)
 
 
 def dependence_on(

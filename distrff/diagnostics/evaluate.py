@@ -66,8 +66,8 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         check_is_fitted(model, "model_")
     if not isinstance(frozen, Model) or frozen.kind == "KernelPCA":
         raise InputError(f"expected a fitted model that predicts, got {model!r}")
-    dataset, folds, rows = judged_rows(model, data, y, sample_weight)
-    errors = errors_of(frozen, dataset, folds)
+    judge, dataset, rows = judged_rows(model, frozen, data, y, sample_weight)
+    errors = errors_of(judge, dataset)
     return Evaluation(
         {
             "model": frozen.kind,
@@ -80,19 +80,19 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     )
 
 
-JudgedRows = tuple[Dataset, FoldModels | None, str]
-"""Rows with targets; the models of the fit to these rows that left out a fold each, if it did; which ones
-they are, as `Evaluation` says."""
+def judged_rows(
+    model: Any, frozen: Model, data: Any = None, y: Any = None, sample_weight: Any = None
+) -> tuple[Model, Dataset, str]:
+    """Rows to judge a frozen model on, by default those of the fit, and which they are, as `Evaluation` says.
 
-
-def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
-    """The rows to judge a model on; an estimator knows the rows of its fit."""
+    The model that judges them has the models of the fit's folds, if it had any and these are its rows.
+    """
     if hasattr(model, "_judged_rows"):
-        found: JudgedRows = model._judged_rows(data, y, sample_weight)
-        return found
+        dataset, folds, rows = model._judged_rows(data, y, sample_weight)
+        return replace(frozen, folds=folds), dataset, rows
     if data is None:
         raise InputError(ROWS_UNKNOWN)
-    return rows_for(model, data, y, sample_weight), None, "the rows given"
+    return frozen, rows_for(model, data, y, sample_weight), "the rows given"
 
 
 # The pass.
@@ -101,7 +101,6 @@ def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any 
 def errors_of(
     model: Model,
     dataset: Dataset,
-    folds: FoldModels | None = None,
     run: Run | None = None,
     *,
     n_sketched: int = DETAILED_TARGETS,
@@ -109,17 +108,14 @@ def errors_of(
 ) -> Errors:
     """The errors of a frozen model, in one light pass over the rows.
 
-    With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
-    see it. Of so many targets the residuals are sketched. With `groups`, as `GroupWeights` counts them, each
-    group has the weight 1.
+    Of a model with folds, which must be of the fit to these very rows, each row is judged by the one that did
+    not see it. Of so many targets the residuals are sketched. With `groups`, as `GroupWeights` counts them,
+    each group has the weight 1.
     """
     run = begin_run() if run is None else run
     light, sent = model.for_tasks()
-    if folds is not None:
-        # A task is sent the folds' rule with every call, and their coefficients once a worker.
-        folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
-    reduction = ErrorSum(light, cuts.tile_rows, folds, min(model.n_outputs, n_sketched))
+    reduction = ErrorSum(light, cuts.tile_rows, min(model.n_outputs, n_sketched))
     if groups is not None:
         reduction = replace(reduction, group=dataset.groups, n_groups=len(groups.labels))
         sent = {**sent, "groups": groups.labels, "group_weights": groups.weights}
@@ -147,11 +143,10 @@ def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
 
 @dataclass(frozen=True)
 class ErrorSum(Reduction):
-    """Reduction to the `Errors` of a model; with `folds`, each row's by the model that did not see it."""
+    """Reduction to the `Errors` of a model, or of those of its folds."""
 
     model: Model
     tile_rows: int
-    folds: FoldModels | None = None
     n_sketched: int = 1  # targets whose residuals are sketched
     group: str | None = None  # id column of the groups, of which each has the weight 1
     n_groups: int = 0
@@ -166,30 +161,20 @@ class ErrorSum(Reduction):
 
     def update(self, total: Errors | None, rows: Rows, arrays: Arrays) -> Errors:
         model = self.model.restored(arrays)
-        folds = None if self.folds is None else self.folds.restored(arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")
             check_block(block, model.targets.kind)
             s = _weights(block) if self.group is None else _shares(block, self.group, arrays)
-            total = self.merge(total, self._of_block(model, folds, block, block.y, s))
+            total = self.merge(total, self._of_block(model, block, block.y, s))
         assert total is not None
         return total
 
-    def _of_block(
-        self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray, s: np.ndarray
-    ) -> Errors:
-        X, targets = block.X, model.targets
-        # Numbers in the whole dataset, by which folds hold rows out, and rows are drawn.
-        numbers = np.arange(block.start, block.start + X.shape[0])
-        rows = None  # of several judgements, the row of each
-        if folds is None:
-            # Decision values, of which labels, probabilities and scores all follow: features are made once.
-            F = model.decision(X)
-        else:
-            judges, F = folds.judged(model, block.keys)
-            rows = judges.rows
-        if rows is not None:  # those of no fold are left out, and m judgements count 1/m each
+    def _of_block(self, model: Model, block: RowBlock, y: np.ndarray, s: np.ndarray) -> Errors:
+        X, targets, numbers = block.X, model.targets, block.keys.numbers
+        # Decision values, of which labels, probabilities and scores all follow: features are made once.
+        judges, F = model.judged(block.keys)
+        if (rows := judges.rows) is not None:  # those of no fold are left out, and m judgements count 1/m
             X, y, s, numbers = chosen_rows(X, rows), y[rows], s[rows] * judges.shares(), numbers[rows]
         outside = model.outside(X)
         errors: Errors
@@ -309,7 +294,8 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, gr
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
     """The model with intervals from the rows of its fit, each scored by the model without its fold."""
-    return _with_intervals(model, errors_of(model, dataset, folds, n_sketched=model.n_outputs), OUT_OF_FOLD)
+    errors = errors_of(replace(model, folds=folds), dataset, n_sketched=model.n_outputs)
+    return _with_intervals(model, errors, OUT_OF_FOLD)
 
 
 def calibrated(model: Model, dataset: Dataset) -> Model:

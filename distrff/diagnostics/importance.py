@@ -21,7 +21,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
-from distrff.model.model import FoldModels, Model
+from distrff.model.model import Model
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
@@ -245,11 +245,11 @@ def permutation_importance(
             "permutation_importance judges numbers or one class a row; of several labels, fit one classifier "
             "each"
         )
-    dataset, folds, which = judged_rows(model, data, y, sample_weight)
+    judge, dataset, which = judged_rows(model, frozen, data, y, sample_weight)
     groups = chosen_groups(column_groups(frozen, dataset.column_names), columns)
     run = begin_run()
-    rows = drawn_rows(run, frozen, dataset, max_rows, seed, with_target=True, folds=folds)
-    return importance_of(run, frozen, dataset, groups, rows, seed, which, max_rows)
+    rows = drawn_rows(run, judge, dataset, max_rows, seed, with_target=True)
+    return importance_of(run, judge, dataset, groups, rows, seed, which, max_rows)
 
 
 # The pass, and the tasks.
@@ -509,7 +509,6 @@ class DrawnRows:
     targets: Moments  # of the numbers of all rows, drawn or not
     n_outside: int  # other drawn rows, outside the bounds of the model
     n_drawn: int
-    folds: FoldModels | None = None
 
     def __add__(self, other: DrawnRows) -> DrawnRows:
         return DrawnRows(
@@ -518,7 +517,6 @@ class DrawnRows:
             targets=self.targets.merge(other.targets),
             n_outside=self.n_outside + other.n_outside,
             n_drawn=self.n_drawn + other.n_drawn,
-            folds=self.folds,
         )
 
     def __len__(self) -> int:
@@ -540,18 +538,16 @@ class DrawnRows:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays that go to the tasks."""
         X = {name: getattr(self.X, name) for name in _CSR} if issparse(self.X) else {"dense": self.X}
-        of_folds = {} if self.folds is None else self.folds.arrays()
-        return of_folds | {f"drawn {name}": A for name, A in (X | self._fields()).items()}
+        return {f"drawn {name}": A for name, A in (X | self._fields()).items()}
 
     @classmethod
-    def received(cls, arrays: Arrays, n_columns: int, folds: FoldModels | None) -> DrawnRows:
+    def received(cls, arrays: Arrays, n_columns: int) -> DrawnRows:
         """The rows in a task, from the arrays that were sent."""
         sent = {name.removeprefix("drawn "): A for name, A in arrays.items() if name.startswith("drawn ")}
         X: Any = sent.pop("dense", None)
         if X is None:
             X = csr_matrix(tuple(map(sent.pop, _CSR)), shape=(len(sent["numbers"]), n_columns))
-        folds = None if folds is None else folds.restored(arrays)
-        return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], folds=folds, **sent)
+        return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], **sent)
 
     def replacements(self, seed: int) -> np.ndarray:
         """For each row the place of another, which its number decides."""
@@ -567,18 +563,10 @@ _CSR = ("data", "indices", "indptr")
 
 
 def drawn_rows(
-    run: Run,
-    model: Model,
-    dataset: Dataset,
-    max_rows: int,
-    seed: int,
-    *,
-    with_target: bool,
-    folds: FoldModels | None = None,
+    run: Run, model: Model, dataset: Dataset, max_rows: int, seed: int, *, with_target: bool
 ) -> DrawnRows:
     """Rows drawn evenly, at most `max_rows` and 64 MB of them, in one pass that checks all rows.
 
-    With `folds`, which must be of the fit to these very rows, models that did not see them judge them.
     Raises InputError for rows that cannot be used, and if none drawn can be.
     """
     kind = model.targets.kind if with_target else "none"
@@ -587,8 +575,6 @@ def drawn_rows(
     draw, cuts = RowDraw.of(dataset.n_rows, most, seed), judging_cuts(model, dataset)
     light, sent = model.for_tasks()
     reduction = DrawSum(light, draw, kind, dataset.row_bytes, cuts.tile_rows)
-    if folds is not None:
-        reduction, sent = replace(reduction, folds=folds.light()), {**sent, **folds.arrays()}
     try:
         rows: DrawnRows = run.total("drawn rows", dataset, reduction, cuts, sent)
     except ColumnError as error:
@@ -598,7 +584,7 @@ def drawn_rows(
             f"none of {rows.n_drawn} sampled rows has a positive weight and is within the bounds of the "
             f"model; give such rows"
         )
-    return replace(rows, folds=folds)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -610,7 +596,6 @@ class DrawSum(Reduction):
     target_kind: str  # of the model's targets, or "none"
     row_bytes: int
     tile_rows: int
-    folds: FoldModels | None = None
 
     def shared(self) -> FittedMap:
         return self.model.specification
@@ -621,12 +606,11 @@ class DrawSum(Reduction):
 
     def update(self, total: DrawnRows | None, rows: Rows, arrays: Arrays) -> DrawnRows:
         model = self.model.restored(arrays)
-        folds = None if self.folds is None else self.folds.restored(arrays)
         drawn = reduce(DrawnRows.__add__, map(self._of_block, rows.tiles(self.tile_rows)))
         outside = outside_rows(model, drawn.X)
         usable = drawn.at(np.flatnonzero(~outside & (drawn.weight > 0)))
         # All of a segment at once: a transform for few rows takes as long as for many.
-        judged = losses(model, replace(usable, folds=folds))
+        judged = losses(model, usable)
         return self.merge(total, replace(usable, losses=judged, n_outside=int(np.count_nonzero(outside))))
 
     def _of_block(self, block: RowBlock) -> DrawnRows:
@@ -637,10 +621,10 @@ class DrawSum(Reduction):
         s = np.ones(len(at)) if block.sample_weight is None else block.sample_weight[at]
         y, n = self._targets(block, at), len(at)
         judge = np.zeros(n, np.int64)
-        if self.folds is not None:
+        if self.model.folds is not None:
             # By a hash of its own: that of the draw says which rows are here.
             hashes = row_hash(numbers.astype(np.uint64), child_seed(self.draw.seed, "judges"))
-            judge = self.folds.folds.held_out(block.keys.chosen(at)).one_each(hashes)
+            judge = self.model.folds.folds.held_out(block.keys.chosen(at)).one_each(hashes)
         return DrawnRows(numbers, chosen_rows(block.X, at), y, s, judge, y, self._moments(block), 0, n)
 
     def _targets(self, block: RowBlock, at: np.ndarray) -> np.ndarray:
@@ -661,12 +645,12 @@ class DrawSum(Reduction):
 
 def losses(model: Model, rows: DrawnRows) -> np.ndarray:
     """Losses of the rows by their judges, of the shape of `y`; 0 where there are none."""
-    if rows.folds is None:
+    if model.folds is None:
         return _losses(model, rows.X, rows.y)
     found = np.zeros(rows.y.shape)
     for fold in np.unique(rows.judge[rows.judge >= 0]):
         own = rows.at(np.flatnonzero(rows.judge == fold))
-        found[rows.judge == fold] = _losses(rows.folds.of(model, fold), own.X, own.y)
+        found[rows.judge == fold] = _losses(model.folds.of(model, fold), own.X, own.y)
     return found
 
 
@@ -726,8 +710,7 @@ def of_columns(
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
     # As a pass, not by `run.map`: a worker that derives other frequencies than this process, and had no row
     # of the pass before, is sent them.
-    folds = None if rows.folds is None else rows.folds.light()
-    return run.total(label, tasks, ColumnSum(light, judge, folds), arrays=sent | rows.arrays())
+    return run.total(label, tasks, ColumnSum(light, judge), arrays=sent | rows.arrays())
 
 
 class ColumnTask(NamedTuple):
@@ -744,7 +727,6 @@ class ColumnSum(Reduction):
 
     model: Model
     judge: Callable[[Model, DrawnRows, Any], Means]
-    folds: FoldModels | None
 
     def shared(self) -> FittedMap:
         return self.model.specification
@@ -755,6 +737,6 @@ class ColumnSum(Reduction):
 
     def update(self, total: list[Means] | None, task: ColumnTask, arrays: Arrays) -> list[Means]:
         model = self.model.restored(arrays)
-        rows = DrawnRows.received(arrays, model.n_columns, self.folds)
+        rows = DrawnRows.received(arrays, model.n_columns)
         # Lists in the order of the columns, which ordered merges keep.
         return self.merge(total, [self.judge(model, rows, task.column)])

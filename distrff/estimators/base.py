@@ -26,13 +26,13 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
 from distrff.fitting.problem import (
+    AnySplitter,
     FitContext,
     PreparedFit,
     Problem,
     WarmStart,
     check_sparse_rows,
     takes_sparse_rows,
-    with_splits,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
 from distrff.io.arrays import (
@@ -40,8 +40,6 @@ from distrff.io.arrays import (
     as_frame,
     frame_dtype,
     holds_more_than_numbers,
-    times_of,
-    with_columns,
 )
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.storage import Location, saving_buffer_bytes
@@ -102,8 +100,14 @@ def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
     if not is_dataframe_like(frame):
         return dataset
     known = {*dataset.id_dtypes, *(dataset.column_names or ())}
-    raw = [name for name in folds.names if name not in known and name in frame.columns]
-    return with_columns(dataset, {name: times_of(frame[name]) for name in raw}) if raw else dataset
+    named = [name for name in folds.names if isinstance(name, str)]
+    raw = tuple(name for name in named if name not in known and name in frame.columns)
+    if not raw:
+        return dataset
+    from distrff.io.tables import Beside, frame_table, with_beside  # with the readers of all storages
+
+    table = replace(frame_table(frame), is_paired=True).loaded(raw, raw)
+    return with_beside(dataset, table, Beside(extra=raw), {})
 
 
 class KernelEstimator(BaseEstimator):
@@ -458,7 +462,11 @@ class KernelEstimator(BaseEstimator):
         """Rows to fit with the columns that the folds take, and the parameters; both are checked."""
         problem = self._problem()
         dataset = self._rows_to_fit(X, y, sample_weight, groups)
-        return with_splits(with_raw_columns(dataset, X, problem.held_out), problem)
+        dataset = with_raw_columns(dataset, X, problem.held_out)
+        if isinstance(problem.held_out, AnySplitter) and dataset.block_rows == 0:
+            dataset, split = problem.held_out.split(dataset)
+            problem = problem.with_folds(lambda folds: split if isinstance(folds, AnySplitter) else folds)
+        return dataset, problem
 
     def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         dataset = self._dataset(X, y, sample_weight, groups)
@@ -511,30 +519,13 @@ class KernelEstimator(BaseEstimator):
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
 
-        This is split conformal prediction: see `predict_interval` and `predict_set` for the guarantee.
-        Rows that chose a width, a metric or a penalty were seen by the fit. Leave out copies of its rows, and
-        others of the same group, such as a second measurement of one patient.
-
-        Parameters
-        ----------
-        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-        sample_weight : array-like of shape (n_samples,), optional
-            Multiplicities: a row of weight 3 counts as three rows.
-        groups : array-like of shape (n_samples,), optional
-            Which rows come together, such as those of a patient: numbers, text or times. Coverage is then
-            that of rows of new groups, of which each counts as one, however many rows it has.
+        See `predict_interval` and `predict_set` for the guarantee, and `distrff.calibrate` for the parameters
+        and the cost.
 
         Raises
         ------
         InputError
-            For the rows of the fit, rows that cannot be used, and groups that lack a value.
-
-        Notes
-        -----
-        One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up. With groups a pass before it
-        reads these, y and the weights, and keeps 24 bytes a group.
+            As `distrff.calibrate`, and for the rows of the fit.
         """
         model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight, groups)
         if self._saw(dataset):

@@ -24,7 +24,6 @@ from distrff.fitting.problem import (
     SCALES,
     PreparedFit,
     Problem,
-    by_rule,
     check_sparse_rows,
     checked_folds,
     checked_map,
@@ -36,7 +35,7 @@ from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.model.rows import through_steps
-from distrff.preprocessing.folds import FOLD_RULES, NO_FOLDS, folds_by
+from distrff.preprocessing.folds import NO_FOLDS, folds_by
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import one_of
 
@@ -115,7 +114,6 @@ def gram(
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     one_of("targets", targets, ("auto", "numeric", "classes"))
-    one_of("fold_by", fold_by, FOLD_RULES)
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
@@ -125,18 +123,16 @@ def gram(
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     held_out = checked_folds("auto" if cv is None else cv, fold_by, seed)
     dataset = with_raw_columns(dataset, data, held_out)
-    problem = by_rule(
-        Problem(
-            solver="toeplitz" if is_equispaced else "gram",
-            features=features,
-            target_kind=_kind(dataset, targets),
-            folds=NO_FOLDS if cv is None else held_out,
-            held_out=held_out,
-            scale=scale,
-            dtype=dtype,
-            seed=seed,
-            grows=True,
-        )
+    problem = Problem(
+        solver="toeplitz" if is_equispaced else "gram",
+        features=features,
+        target_kind=_kind(dataset, targets),
+        folds=NO_FOLDS if cv is None else held_out,
+        held_out=held_out,
+        scale=scale,
+        dtype=dtype,
+        seed=seed,
+        grows=True,
     )
     with _observed() as observer:
         return sums_of(prepare(begin(dataset, problem, observer=observer)))

@@ -183,11 +183,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if fit is None and self._growth is not None:
             # Labels have no quality from sums: how many rows are right is not among them.
             is_number = isinstance(result.targets, NumericTargets)
-            if not is_number:
-                return None
-            found = quality_of_numbers(self._growth.columns, result)
-            folds = self._growth.sums.folds
-            return found if found is None or folds is None else found | {"held_out": folds.words}
+            return quality_of_numbers(self._growth.columns, result) if is_number else None
         return super()._quality(result, model, fit)
 
     @property
@@ -372,8 +368,9 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     warm_start : bool, default=False
         Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
         solver begins at its coefficients. That is for ``solver="cg"`` and "sgd", and random binning; a fit
-        by a Gram needs no start, and begins anew. A search for alpha keeps the map alone. Other columns,
-        classes, `features` or `scale` are an error, and so is a checkpoint.
+        by a Gram needs no start, and begins anew. A search for alpha or C keeps the map alone, since the
+        earlier model saw the rows of all folds. Other columns, classes, `features` or `scale` are an error,
+        and so is a checkpoint.
     callbacks : list of functions, optional
         Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
         ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
@@ -509,13 +506,12 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         -----
         After `calibrate`, a new row that is exchangeable with the calibration rows lies within with
         probability at least `coverage`, on average over calibration sets; not for each x (split conformal
-        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Calibrated with groups, this holds for
-        a row of a new group that is exchangeable with these, and each group counts as one (Lee, Barber and
-        Willett 2023). Without calibration the errors are those of the fit's own rows out of fold, from one
-        more pass at first use. This carries no guarantee, whatever the folds are: their models saw fewer
-        rows, all rows chose map and alpha, and times to come are not exchangeable with those before. All
-        intervals of a target have the
-        same width, also where the model is less sure; see `return_std` of `predict` for that.
+        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Calibrated with groups, so does a row
+        of a new group that is exchangeable with these (Lee, Barber and Willett 2023). Without calibration the
+        errors are those of the fit's own rows out of fold, from one more pass at first use. This carries no
+        guarantee, whatever the folds are: their models saw fewer rows, all rows chose map and alpha, and
+        times to come are not exchangeable with those before. All intervals of a target have the same width,
+        also where the model is less sure; see `return_std` of `predict` for that.
         """
         self._with_intervals("predict_interval")
         return self._answer(X, "predict_interval", coverage)

@@ -68,8 +68,8 @@ class KernelSVC(MarginClassifier):
     sweeps of L-BFGS close the duality gap, which certifies the model: directly for the
     squared hinge; for the hinge through hinges that are rounded over smaller and smaller intervals,
     and then a model that is exact for the rows near y·f = 1. More than two classes are one against
-    the rest each, all in the same sweeps. See `KernelRidge` for `fold_by`, `scale`, `keep_features`,
-    `random_state` and `callbacks`.
+    the rest each, all in the same sweeps. See `KernelRidge` for `cv`, `fold_by`, `scale`, `keep_features`,
+    `random_state`, `warm_start` and `callbacks`.
 
     Parameters
     ----------
@@ -81,15 +81,8 @@ class KernelSVC(MarginClassifier):
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade, and up to three
-        decades more beyond an end that is the best.
-    cv : "auto", int, folds, or splitter of scikit-learn
-        Which rows are held out, and so stand for new ones, wherever the fit judges: for ``C="cv"``, a map
-        that is chosen, the report. An integer: so many folds of rows at random, or of whole groups where
-        `fit` was given groups. "auto": 5 such folds, but of `EquispacedFourierFeatures` in two or three
-        columns and 10,000 rows or more `BlockFolds` like the gaps of the map. Or `GroupFolds`, `BlockFolds`,
-        `ForwardFolds`, `HashFolds`, `ContiguousFolds`. For rows in memory also any splitter of scikit-learn,
-        or a list of (rows to fit, rows to judge); for others KFold, GroupKFold, LeaveOneGroupOut and
-        TimeSeriesSplit. The models of folds are solved to a gap of `tol`, at least 1e-2.
+        decades more beyond an end that is the best. The models of folds are solved to a gap of `tol`, at
+        least 1e-2.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool
@@ -108,10 +101,6 @@ class KernelSVC(MarginClassifier):
         about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
-    warm_start : bool, default=False
-        Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
-        solver begins at its coefficients. A search for C keeps the map alone, since the earlier model saw the
-        rows of all folds. Other columns, classes, `features` or `scale` are an error, and so is a checkpoint.
 
     Attributes
     ----------

@@ -99,6 +99,20 @@ class GramReduction(RowReduction):
     def finish(self, total: np.ndarray) -> np.ndarray:
         return total if total.ndim == 2 else pack(total)
 
+    def merge(self, first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray:
+        if first is None or second is None or len(first) == 1:
+            merged: np.ndarray = super().merge(first, second)
+            return merged
+        # A stretch of rows enters few of the sums of folds in the order of rows. The others stay the zeros
+        # that nobody has touched: adding them took a tenth of a sweep with 16 sums of 2,048 features.
+        total, weight = np.zeros(first.shape), packed_length(self.specification.n_features + 1) - 1
+        for merged, own, other in zip(total, first, second, strict=True):
+            if own[weight] and other[weight]:
+                np.add(own, other, out=merged)
+            elif own[weight] or other[weight]:
+                merged[:] = own if own[weight] else other
+        return total
+
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         tile = _Tile(self, self.ready_map(arrays))
         # Ordering K tiles by sum costs at most 5 % more than no folds; cutting each tile into K small

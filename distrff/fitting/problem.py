@@ -24,12 +24,13 @@ from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import (
     FOLD_RULES,
     NO_FOLDS,
-    AnySplitter,
     AutoFolds,
     ContiguousFolds,
     Folds,
     HashFolds,
+    NoFolds,
     OneHeldOut,
+    RowsOfFolds,
     folds_by,
 )
 from distrff.solvers.losses import Loss, Squared
@@ -290,16 +291,12 @@ class Problem:
             is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
             is_map &= dataset.n_rows >= _MIN_ROWS_OF_MAP
             if dataset.groups is not None or is_map:
-                from distrff.preprocessing import splits  # few fits need them
+                from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them
 
-                # On a map predictions are wanted where rows are missing, at distances that random ones have
-                # not.
-                places = [*(dataset.column_names or range(dataset.n_columns))]
-                folds = (
-                    splits.BlockFolds(places, n_folds=folds.n_folds, like="gaps", seed=folds.seed)
-                    if dataset.groups is None
-                    else splits.GroupFolds(None, folds.n_folds, folds.seed)
-                )
+                # On a map predictions are wanted where rows are missing, farther than rows at random are.
+                n, seed, places = folds.n_folds, folds.seed, dataset.column_names or range(dataset.n_columns)
+                gaps = BlockFolds([*places], n_folds=n, like="gaps", seed=seed)
+                folds = gaps if dataset.groups is None else GroupFolds(None, n, seed)
         return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
@@ -414,7 +411,7 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
 
 def growing_problem(estimator: Any) -> Problem:
     """The parameters of a ridge estimator, validated for rows that come in several calls."""
-    problem = by_rule(ridge_problem(estimator))
+    problem = ridge_problem(estimator)
     if problem.is_sparse:
         raise InputError(
             "partial_fit adds Grams, and features of random binning are too many for one; use "
@@ -479,7 +476,6 @@ def default_map() -> FeatureMap:
 
 def _solved(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
     """The validated parameters that all models with a choice of solvers share."""
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
     positive("tol", estimator.tol)
@@ -561,10 +557,12 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
 
 def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
+    one_of("fold_by", fold_by, FOLD_RULES)
     if is_auto := isinstance(cv, str) and cv == "auto":
         cv = _N_FOLDS
     if isinstance(cv, list | tuple) or (hasattr(cv, "split") and hasattr(cv, "get_n_splits")):
-        return AnySplitter(splitter=list(cv) if isinstance(cv, tuple) else cv)
+        splitter = list(cv) if isinstance(cv, tuple) else cv
+        return AnySplitter(splitter=splitter, seed=child_seed(seed, "folds"))
     if isinstance(cv, Folds):
         check_count("seed", cv.seed, 0, or_none=True)
         if fold_by != "hash":
@@ -586,40 +584,41 @@ def _check_size(name: str, C: float, hard_margin: bool) -> None:
         raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")
 
 
-def with_splits(dataset: Dataset, problem: Problem) -> tuple[Dataset, Problem]:
-    """Both with folds of ours in the place of a splitter of scikit-learn.
+@dataclass(frozen=True)
+class AnySplitter(NoFolds):
+    """The folds of a splitter of scikit-learn, or of a list of splits, until the rows are known."""
 
-    Rows in memory have those of any splitter, by its indices, which come beside them as a column; of others
-    the splitter must have a meaning without them.
-    """
-    asked = problem.held_out
-    if not isinstance(asked, AnySplitter) or dataset.block_rows != 0:
-        return dataset, by_rule(problem)
-    from distrff.preprocessing.splits import PatternFolds  # few fits need it
+    splitter: Any = None
+    seed: int = 0
 
-    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
-    groups, is_list = block.ids.get(dataset.groups or ""), isinstance(asked.splitter, list)
-    name = "a list of splits" if is_list else type(asked.splitter).__name__
-    column = f"rows of {name}"
-    try:
-        splits = asked.splitter if is_list else list(asked.splitter.split(block.X, block.y, groups))
-        folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, column, name)
-    except (TypeError, ValueError, IndexError) as error:
-        raise InputError(f"cv={name} cannot split these rows: {error}") from error
-    return with_columns(dataset, {column: numbers}), _with_splitter(problem, folds)
+    @property
+    def by_rule(self) -> Folds:
+        """The folds of ours that mean the same whatever the rows; raises InputError where none do."""
+        from distrff.preprocessing.splits import translated  # as above
 
+        return translated(self.splitter, self.seed)
 
-def by_rule(problem: Problem) -> Problem:
-    """The problem with folds of ours that mean what a splitter of scikit-learn means, whatever the rows."""
-    if not isinstance(problem.held_out, AnySplitter):
-        return problem
-    from distrff.preprocessing.splits import translated  # as above
+    @property
+    def needs_all_rows(self) -> bool:  # type: ignore[override]
+        return self.by_rule.needs_all_rows
 
-    return _with_splitter(problem, translated(problem.held_out.splitter, child_seed(problem.seed, "folds")))
+    def of_dataset(self, rows: RowsOfFolds) -> Folds:
+        return self.by_rule.of_dataset(rows)
 
+    def split(self, dataset: Dataset) -> tuple[Dataset, Folds]:
+        """Rows in memory with the column of a number for each set of splits that has a row; folds by it."""
+        from distrff.preprocessing.splits import PatternFolds  # as above
 
-def _with_splitter(problem: Problem, folds: Folds) -> Problem:
-    return problem.with_folds(lambda of: folds if of is problem.held_out else of)
+        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+        groups, is_list = block.ids.get(dataset.groups or ""), isinstance(self.splitter, list)
+        name = "a list of splits" if is_list else type(self.splitter).__name__
+        column = f"rows of {name}"
+        try:
+            splits = self.splitter if is_list else list(self.splitter.split(block.X, block.y, groups))
+            folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, column, name)
+        except (TypeError, ValueError, IndexError) as error:
+            raise InputError(f"cv={name} cannot split these rows: {error}") from error
+        return with_columns(dataset, {column: numbers}), folds
 
 
 # A fit of the problem to rows: before its first pass, and after it.

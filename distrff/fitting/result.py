@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -20,11 +19,11 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
-from distrff.preprocessing.folds import Folds, HashFolds, NoFolds, dealt
+from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.linalg import factor, in_float64, inverse_of_factor
+from distrff.utils.linalg import in_float64
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
 
@@ -96,6 +95,8 @@ def fit_report(
     if fit is not None:
         values |= _rows_and_map(fit)
         notes += notes_on_rows(fit, result.dtype)
+    if quality is not None and quality["rows"] == "out of fold":
+        values["quality"] = {**quality, "held_out": values["folds"]["held_out"]}
     if quality is not None and quality.get("only_class") is not None:
         notes.append(_of_one_class(quality["only_class"], result))
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
@@ -139,18 +140,21 @@ def of_map(features: FeatureMap) -> dict[str, Any]:
 
 
 def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
-    dataset, folds = fit.dataset, fit.problem.folds
+    dataset = fit.dataset
     assert fit.features is not None
     values = {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
-    if folds.n_folds:
-        values["folds"] = {
-            "held_out": folds.words,
-            "n_folds": folds.n_folds,
-            "n_never_held_out": fit.n_never_held_out,
-        }
-        if folds.may_lack:  # those that follow from columns
-            values["folds"]["rule"] = folds.to_dict()
+    values |= of_folds(fit.problem.folds, fit.n_never_held_out)
     return values if dataset.table_report is None else values | {"table": dataset.table_report}
+
+
+def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any]:
+    """A report's entry on the rows held out, where some are; sums do not know how many no fold holds out."""
+    if not folds.n_folds:
+        return {}
+    values = {"held_out": folds.words, "n_folds": folds.n_folds, "n_never_held_out": n_never_held_out}
+    if folds.may_lack:  # those that follow from columns
+        values["rule"] = folds.to_dict()
+    return {"folds": values}
 
 
 def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
@@ -409,12 +413,7 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
         is_unfair = fit.problem.folds.may_lack
         statistics = replace(fit.statistics, together=None) if is_unfair else fit.statistics
         values = quality_of_numbers(statistics, result)
-    if values is None:
-        return None
-    values["exchangeability"] = exchangeability_of_fit(fit, result)
-    if values["rows"] == "out of fold":
-        values["held_out"] = fit.problem.folds.words
-    return values
+    return values and {**values, "exchangeability": exchangeability_of_fit(fit, result)}
 
 
 def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
@@ -503,16 +502,16 @@ def _judged(
     fit: PreparedFit, result: FitResult, model: Model
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, _JudgedRows]:
     """Decision values, targets and weights of some rows of the first pass, a judgement each."""
-    sample, folds = fit.statistics.sample(), result.fold_models
+    sample = fit.statistics.sample()
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
     kept = np.flatnonzero(weights > 0)
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
-    if folds is not None:
+    if result.fold_models is not None:
         units = fit.problem.folds.units(keys)
-        judges, F = folds.judged(model, keys)
+        judges, F = replace(model, folds=result.fold_models).judged(keys)
         if judges.rows is None:
             return F, y, s, _JudgedRows("out of fold", len(y), units)
         if len(rows := judges.rows):
@@ -558,15 +557,15 @@ _MOST_DENSE_FEATURES = 4096
 def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any] | None:
     """`exchangeability` of neighbouring rows; None where folds or rows tell nothing of it."""
     # Whoever chose other folds knows how new rows will come.
-    if not fit.statistics.runs or not isinstance(fit.problem.folds, NoFolds | HashFolds):
+    if not isinstance(fit.problem.folds, NoFolds | HashFolds):
         return None
     rows = fit.statistics.neighbours()
     assert rows.y is not None
     Y, s = fit.targets.encode(rows.y), fit.targets.row_weights(rows.y, rows.sample_weight)
-    kept = np.arange(len(Y)) if s is None else np.flatnonzero(s > 0)
-    if len(kept) < _LEAST_ROWS:
+    s = np.ones(len(Y)) if s is None else s
+    if len(kept := np.flatnonzero(s > 0)) < _LEAST_ROWS:
         return None
-    X, s = chosen_rows(rows.X, kept), np.ones(len(Y)) if s is None else s
+    X = chosen_rows(rows.X, kept)
     others = () if fit.dataset.is_sparse else parts_by_columns(X, fit.dataset.column_names)
     with one_blas_thread():  # the same bits whatever the client's threads
         K = _kernel_matrix(fit, result.features or fit.features, X)
@@ -624,70 +623,10 @@ def exchangeability(
     return found | {"also": also}
 
 
-# By names: places and times, in whose order a file need not be.
-_COORDINATES = (
-    ("lon", "lat"),
-    ("lng", "lat"),
-    ("longitude", "latitude"),
-    ("easting", "northing"),
-    ("x", "y"),
-)
-_TIMES = ("time", "timestamp", "datetime", "date", "day", "year", "t")
-_LEAST_VALUES, _ROWS_OF_VALUE = 20, 8
-_MOST_COLUMNS, _MOST_GROUPS = 256, 8  # among which groups are looked for, and those that are judged
-
-
-def parts_by_columns(X: np.ndarray, names: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield parts of the rows by columns that look like places, a time or groups, and words for them."""
-    by_name = {name.lower(): j for j, name in enumerate(names or ())}
-    places = [[by_name[name] for name in pair] for pair in _COORDINATES if by_name.keys() >= set(pair)]
-    times = [[by_name[name]] for name in _TIMES if name in by_name]
-    for word, found in (("blocks", places), ("spans", times)):
-        for columns in found:
-            parts = (_cells if found is places else _spans)(*X[:, columns].T)
-            # A model of the others needs some.
-            if np.bincount(parts).max() <= len(X) / 2:
-                yield f"{word} of {columns_named(columns, names)}", parts
-    used = {j for columns in places + times for j in columns}
-    others = (j for j in range(min(X.shape[1], _MOST_COLUMNS)) if j not in used)
-    dealt = ((j, _dealt_values(X[:, j])) for j in others if (X[:, j] == np.round(X[:, j])).all())
-    groups = ((j, parts) for j, parts in dealt if parts is not None)
-    for j, parts in islice(groups, _MOST_GROUPS):
-        yield f"values of {columns_named([j], names)}", parts
-
-
-def _spans(values: np.ndarray, n_spans: int = _PARTS) -> np.ndarray:
-    """The number of the span of about equally many rows in which each value lies."""
-    # The rank of the first of equal values: they are in one span.
-    return np.searchsorted(np.sort(values), values) * n_spans // max(1, len(values))
-
-
-def _cells(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The number of the cell of each point: strips along x, each cut along y."""
-    side = math.isqrt(_PARTS)
-    cells = side * _spans(x, side)
-    for strip in np.unique(cells):
-        own = cells == strip
-        cells[own] += _spans(y[own], side)
-    return cells
-
-
-def _dealt_values(values: np.ndarray) -> np.ndarray | None:
-    """Values dealt to parts, the most frequent first; None of few values, or of few rows a value."""
-    found, of_row, counts = np.unique(values, return_inverse=True, return_counts=True)
-    most = len(values) / _ROWS_OF_VALUE
-    if not _LEAST_VALUES <= len(found) <= most or counts.max() > most:
-        return None
-    return dealt(counts, _PARTS)[of_row]
-
-
 def _are_in_order(Y: np.ndarray) -> bool:
-    """Whether numbers rise or fall from row to row, or the rows of each class are together."""
-    steps = np.diff(Y, axis=0)
-    if Y.shape[1] == 1:
-        return bool((steps >= 0).all() or (steps <= 0).all())
-    # The column of a class is 1 from one row to another.
-    return bool((np.count_nonzero(steps, axis=0) <= 2).all())
+    """Whether each column rises or falls all along, or to one end and back as that of a class in one run."""
+    signs = [np.sign(steps[steps != 0]) for steps in np.diff(Y, axis=0).T]
+    return all(np.count_nonzero(np.diff(sign)) <= 1 for sign in signs)
 
 
 def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
@@ -704,11 +643,7 @@ def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    A = K.T.copy(order="F")  # LAPACK's, at once, as K is symmetric
-    A[np.diag_indices(len(A))] += penalty
-    A = inverse_of_factor(factor(A, overwrite=True))
-    A += np.triu(A.T, 1)  # to zeros, where the factor had them
-    return A
+    return np.linalg.inv(K + penalty * np.eye(len(K)))
 
 
 def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:
@@ -717,7 +652,48 @@ def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) ->
     The residuals of a part b are (A_bb)⁻¹(A·Y)_b (Rasmussen and Williams 2006, 5.4.2, for single rows).
     """
     error = 0.0
-    for part in range(parts.max() + 1):
+    for part in np.unique(parts):
         own = np.flatnonzero(parts == part)
         error += np.square(np.linalg.solve(inverse[np.ix_(own, own)], dual[own])).sum()
     return error
+
+
+# By names: places and times, in whose order a file need not be.
+_PLACES = [pair.split() for pair in ("lon lat", "lng lat", "longitude latitude", "easting northing", "x y")]
+_TIMES = [[name] for name in ("time", "timestamp", "datetime", "date", "day", "year", "t")]
+_LEAST_VALUES, _ROWS_OF_VALUE = 20, 8
+_MOST_COLUMNS, _MOST_GROUPS = 256, 8  # among which groups are looked for, and those that are judged
+
+
+def parts_by_columns(X: np.ndarray, names: Sequence[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield parts of the rows by columns that look like places, a time or groups, and words for them."""
+    by_name, used = {name.lower(): j for j, name in enumerate(names or ())}, set[int]()
+    for word, marks in (("blocks", _PLACES), ("spans", _TIMES)):
+        for columns in ([by_name[name] for name in mark] for mark in marks if by_name.keys() >= {*mark}):
+            used |= {*columns}
+            parts = _cells(X[:, columns])
+            # A model of the others needs some.
+            if np.bincount(parts).max() <= len(X) / 2:
+                yield f"{word} of {columns_named(columns, names)}", parts
+    others = (j for j in range(min(X.shape[1], _MOST_COLUMNS)) if j not in used)
+    dealt = ((j, _dealt_values(X[:, j])) for j in others if (X[:, j] == np.round(X[:, j])).all())
+    for j, parts in islice(((j, parts) for j, parts in dealt if parts is not None), _MOST_GROUPS):
+        yield f"values of {columns_named([j], names)}", parts
+
+
+def _cells(places: np.ndarray) -> np.ndarray:
+    """The number of the cell of each place, between quantiles of the columns."""
+    cells, n_spans = np.zeros(len(places), np.intp), int(_PARTS ** (1 / places.shape[1]))
+    for column in places.T:
+        # The rank of the first of equal values: they are in one span.
+        ranks = np.searchsorted(np.sort(column), column)
+        cells = n_spans * cells + ranks * n_spans // len(column)
+    return cells
+
+
+def _dealt_values(values: np.ndarray) -> np.ndarray | None:
+    """Values dealt to parts at random; None of few values, or of few rows a value."""
+    found, of_row, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(found) < _LEAST_VALUES or max(len(found), counts.max()) > len(values) / _ROWS_OF_VALUE:
+        return None
+    return stream(0, "values").permutation(len(found))[of_row] % _PARTS

@@ -15,7 +15,7 @@ from distrff.fitting.equispaced import ToeplitzStatistics, fit_toeplitz_statisti
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.problem import PreparedFit, Problem
-from distrff.fitting.result import FitResult, notes_on_rows, of_map
+from distrff.fitting.result import FitResult, notes_on_rows, of_folds, of_map
 from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import GramStatistics, check_same_table
 from distrff.io.dataset import Dataset
@@ -124,11 +124,9 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
     """
     solve: Any = fit_statistics if isinstance(sums, GramStatistics) else fit_toeplitz_statistics
     result: FitResult = solve(sums, problem)
-    if problem.penalty.search is None or sums.folds is None or not sums.folds.n_folds:
+    if problem.penalty.search is None or sums.folds is None:
         return result
-    # How many rows none holds out is not among the sums.
-    folds = {"held_out": sums.folds.words, "n_folds": sums.folds.n_folds, "n_never_held_out": None}
-    return replace(result, entries={**result.entries, "folds": folds})
+    return replace(result, entries={**result.entries, **of_folds(sums.folds)})
 
 
 # Rows that come in several calls.

@@ -15,6 +15,7 @@ from distrff.io.storage import contents_of, read_group, refuse_others, write_gro
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds, same_rule
+from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -249,19 +250,15 @@ class RowSums(ABC):
                 arrays, {*cls.own_arrays, *coding_parts(scaling, targets)[0], *named_to_send(of_map)}
             )
             own = cls._from_parts(arrays, metadata, specification, targets)
-            steps = metadata.get("steps")  # files of earlier versions have neither these nor names
-            folds = None
-            if metadata.get("folds") is not None:
-                from distrff.preprocessing.splits import folds_from_dict  # few sums need it
-
-                folds = folds_from_dict(metadata["folds"])
+            # Files of earlier versions have neither these nor names.
+            steps, folds = metadata.get("steps"), metadata.get("folds")
             shared = {
                 "scaling": scaling,
                 "targets": targets,
                 "y_is_1d": metadata["y_is_1d"],
                 "column_names": metadata.get("column_names"),
                 "steps": None if steps is None else TableSteps.from_dict(steps),
-                "folds": folds,
+                "folds": None if folds is None else folds_from_dict(folds),
             }
             found = cls(**{"specification": specification} | shared | own)
             # Before anything is derived from the sizes in the file, which may be forged.

@@ -80,6 +80,8 @@ class Model:
     skips_missing : bool
         Whether a row that holds NaN has NaN for a result, as of models whose fit dropped such rows; others
         refuse it.
+    folds : FoldModels or None
+        The models that judge rows of the fit, where these are judged; in no file.
 
     Notes
     -----
@@ -105,6 +107,7 @@ class Model:
     steps: TableSteps | None = None
     intervals: Intervals | None = None
     skips_missing: bool = False
+    folds: FoldModels | None = None
 
     def __post_init__(self) -> None:
         lay_out(self, "coef", "intercept")
@@ -312,13 +315,9 @@ class Model:
 
         Notes
         -----
-        After `distrff.calibrate`, on rows that the fit did not see, a new row exchangeable with these lies
-        within with probability at least `coverage`, on average over calibration sets (split conformal
-        prediction; Lei et al. 2018). Calibrated with groups, this holds for a row of a new group that is
-        exchangeable with these, and each group counts as one (Lee, Barber and Willett 2023). Without
-        calibration r comes from the fit's own rows out of fold, which carries no guarantee, also where
-        the folds are groups, blocks or times. The width is the same for all rows. Rows outside the bounds
-        of the model have NaN; with too few rows or groups for the coverage the ends are infinite, with a
+        What is guaranteed after `distrff.calibrate`, and that nothing is without, see
+        `KernelRidge.predict_interval`. The width is the same for all rows. Rows outside the bounds of the
+        model have NaN; with too few rows or groups for the coverage the ends are infinite, with a
         DataWarning.
         """
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
@@ -386,10 +385,26 @@ class Model:
             )
         return self.intervals
 
+    def judged(self, keys: Keys) -> tuple[Memberships, np.ndarray]:
+        """The folds that judge some rows, and f(X) by each, of shape (n_pairs, n_outputs).
+
+        Without folds this model judges all rows. Costs as much as `decision` of each row for each of its
+        folds.
+        """
+        if self.folds is None:
+            return Memberships(len(keys), np.zeros(len(keys), np.int64)), self.decision(keys.X)
+        judges = self.folds.folds.held_out(keys)
+        F = np.empty((len(judges.numbers), self.n_outputs))
+        for fold in np.unique(judges.numbers):
+            own = self.folds.of(self, fold).decision(chosen_rows(keys.X, judges.of(fold)))
+            F[judges.numbers == fold] = own
+        return judges, F
+
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
         # Reports and steps may have megabytes, and no task looks at them.
-        return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None)
+        folds = None if self.folds is None else self.folds.light()
+        return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None, folds=folds)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
         """The light model, and the arrays to send to each worker once, of which `restored` makes it whole.
@@ -398,11 +413,13 @@ class Model:
         posterior, of D² numbers.
         """
         posterior = posterior_arrays(self.posterior) if with_std else {}
-        return self.light(), named_to_send(self.arrays or {}) | posterior
+        of_folds = {} if self.folds is None else self.folds.arrays()
+        return self.light(), named_to_send(self.arrays or {}) | posterior | of_folds
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model in a task, with the arrays that were sent."""
-        return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
+        folds = None if self.folds is None else self.folds.restored(arrays)
+        return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays), folds=folds)
 
     def transform(self, X: Any) -> Any:
         """Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
@@ -599,19 +616,6 @@ class FoldModels:
     def of(self, model: Model, fold: int) -> Model:
         """The model that did not see a fold."""
         return replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-
-    def judged(self, model: Model, keys: Keys) -> tuple[Memberships, np.ndarray]:
-        """The folds that judge some rows, and f(X) by each, of shape (n_pairs, n_outputs).
-
-        Costs as much as `Model.decision` of each row for each of its folds.
-        """
-        judges = self.folds.held_out(keys)
-        F = np.empty((len(judges.numbers), model.n_outputs))
-        for fold in range(self.folds.n_folds):
-            pairs = np.flatnonzero(judges.numbers == fold)
-            if len(pairs):
-                F[pairs] = self.of(model, fold).decision(chosen_rows(keys.X, judges.of(fold)))
-        return judges, F
 
     def output(self, model: Model, keys: Keys, method: str) -> np.ndarray:
         """Results of a method, such as "predict", for some rows, by models that did not see them.

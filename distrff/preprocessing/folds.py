@@ -421,13 +421,6 @@ class AutoFolds(HashFolds):
 
 
 @dataclass(frozen=True)
-class AnySplitter(NoFolds):
-    """The folds of a splitter of scikit-learn, which become ours before a row is read."""
-
-    splitter: Any = None
-
-
-@dataclass(frozen=True)
 class OneHeldOut(HashFolds):
     """One fold, the first of five by the hash, with a sum of its own and one of all other rows."""
 
@@ -516,19 +509,6 @@ def group_hashes(values: Any) -> np.ndarray:
         return row_hash(values.astype(np.uint64), 0)
     # As objects, since pandas hashes arrays of fixed length by these.
     return pd.util.hash_array(np.array([str(value) for value in values], dtype=object))
-
-
-def dealt(counts: np.ndarray, n_parts: int, ties: np.ndarray | None = None) -> np.ndarray:
-    """A part for each group of so many rows: the largest first, each goes to the part of the fewest rows.
-
-    Groups of equal size are in the order of `ties`, by default as they come.
-    """
-    order = np.lexsort((np.arange(len(counts)) if ties is None else ties, -counts))
-    parts, sizes = np.empty(len(counts), np.int64), np.zeros(n_parts, np.int64)
-    for group in order:
-        parts[group] = part = int(np.argmin(sizes))
-        sizes[part] += counts[group]
-    return parts
 
 
 def folds_by(rule: str, n_folds: int, seed: int) -> Folds:

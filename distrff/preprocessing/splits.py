@@ -23,7 +23,6 @@ from distrff.preprocessing.folds import (
     Keys,
     Memberships,
     RowsOfFolds,
-    dealt,
     group_hashes,
     remainders,
 )
@@ -238,7 +237,11 @@ class GroupFolds(ColumnFolds):
                 f"GroupFolds(n_folds={n_groups})"
             )
         # Ties in random order, and not by value: numbers of patients or shops often are in cycles.
-        own_fold = dealt(survey.counts, n_folds, ties=self.hashed(survey.hashes))
+        order = np.lexsort((self.hashed(survey.hashes), -survey.counts))
+        own_fold, sizes = np.empty(n_groups, np.int64), np.zeros(n_folds, np.int64)
+        for group in order:
+            own_fold[group] = fold = int(np.argmin(sizes))
+            sizes[fold] += survey.counts[group]
         return replace(self, n_folds=n_folds, dealt=survey.hashes, own_fold=own_fold)
 
     def sums(self, keys: Keys) -> Memberships:

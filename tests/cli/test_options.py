@@ -19,9 +19,9 @@ from distrff import (
     Polynomial,
     RandomBinningFeatures,
 )
-from distrff.cli import FOLDS, MAPS, MODELS, main, spelt_as_options
+from distrff.cli import MAPS, MODELS, main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
-from distrff.cli.build import checked_estimator, fit, options_of
+from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 
@@ -164,11 +164,6 @@ MAP = "--folds blocks --block-columns lon,lat"
 )
 def test_choices_of_folds(words, expected):
     assert estimator_of(words).cv.to_dict() == expected.to_dict()
-
-
-def test_options_of_folds_are_parameters_of_theirs():
-    for name in FOLDS.values():
-        assert {*options_of(name).values()} <= inspect.signature(getattr(drf, name)).parameters.keys()
 
 
 @pytest.mark.parametrize(

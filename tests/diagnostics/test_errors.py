@@ -25,7 +25,7 @@ def model_of(rng, k=1, classes=None):
 
 
 def scored(model, X, y, s=None, cuts=()):
-    return swept(ErrorSum(model, 16, None, min(8, model.n_outputs)), as_dataset(X, y, s), cuts=cuts)
+    return swept(ErrorSum(model, 16, min(8, model.n_outputs)), as_dataset(X, y, s), cuts=cuts)
 
 
 @pytest.mark.parametrize("k", [1, 3])

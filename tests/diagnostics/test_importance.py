@@ -1,6 +1,7 @@
 """Permutation importance and partial dependence of every model, against NumPy and scikit-learn."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -189,7 +190,8 @@ def test_rows_of_the_fit_are_judged_by_models_that_did_not_see_them(rows, name, 
     groups = {"groups": np.arange(300) // 7} if name == "groups" else {}
     model = kind(SMALL, alpha="cv", cv=cv, scale="none", random_state=0).fit(X, y, **groups)
     folds = model._out_of_fold_models()
-    drawn = drawn_rows(begin_run(), model.model_, model._fit_rows, 300, 3, with_target=True, folds=folds)
+    judge = replace(model.model_, folds=folds)
+    drawn = drawn_rows(begin_run(), judge, model._fit_rows, 300, 3, with_target=True)
     keys = next(model._fit_rows.rows(0, 300).tiles(300)).keys
     _, held_out = folds.folds.masks(keys, range(folds.folds.n_folds))
     if never is None:
