@@ -427,9 +427,7 @@ def growing_problem(estimator: Any) -> Problem:
             f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
             f"give a dict of label: weight, or fit all rows at once"
         )
-    folds = problem.folds
-    # What neither a seed draws nor columns tell follows from row numbers.
-    if folds.n_folds and folds.seed is None and not folds.names:
+    if problem.folds.needs_all_rows:
         is_rule = isinstance(estimator.cv, Integral | str)
         asked = "fold_by='contiguous'" if is_rule else f"cv={in_one_line(repr(estimator.cv))}"
         raise InputError(
@@ -599,7 +597,7 @@ class AnySplitter(NoFolds):
         return translated(self.splitter, self.seed)
 
     @property
-    def needs_all_rows(self) -> bool:  # type: ignore[override]
+    def needs_all_rows(self) -> bool:
         return self.by_rule.needs_all_rows
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:

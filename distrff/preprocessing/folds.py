@@ -207,6 +207,11 @@ class Folds(FoldSums, ABC):
         return ()
 
     @property
+    def needs_all_rows(self) -> bool:
+        """Whether they follow from the number of all rows: neither a seed draws them nor columns tell."""
+        return bool(self.n_folds) and self.seed is None and not self.names
+
+    @property
     def memberships(self) -> float:
         """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
         return 1.0
