@@ -57,31 +57,26 @@ _KERNELS_OF_MAPS: dict[str, dict[str, Any]] = {
 }
 # Parameters under another name, as two classes of a fit have one of theirs; and those without an option.
 _RENAMED = {("EquispacedFourierFeatures", "tol"): "kernel_tol", ("KernelPCA", "n_components"): "n_outputs"}
-_NO_OPTIONS = ("features", "fit_intercept", "warm_start", "callbacks", "maps")
-# Folds say by fields what data decided as well, and in Python their names need not say whose they are.
-_OF_FOLDS: dict[str, dict[str, str]] = {
-    "GroupFolds": {"by": "by"},
-    "BlockFolds": {
-        "block_columns": "columns",
-        "block_size": "size",
-        "buffer": "buffer",
-        "block_like": "like",
-    },
-    "ForwardFolds": {"by": "by", "gap": "gap", "window": "window"},
-}
+_RENAMED |= {("BlockFolds", name): f"block_{name}" for name in ("columns", "size", "like")}
+_NO_OPTIONS = (
+    "features", "fit_intercept", "warm_start", "callbacks", "maps", "n_folds", "seed", "first_row", "n_rows",
+)  # fmt: skip
 
 
 @cache
 def options_of(name: str) -> dict[str, str]:
     """The options of a class, and the parameters that they stand for."""
-    if name in FOLDS.values():
-        return _OF_FOLDS.get(name, {})
     # From the signatures, so that what a class lacks is refused without a table to be kept beside it.
     found = {_RENAMED.get((name, p), p): p for p in parameters_of(name) if p not in _NO_OPTIONS}
     if name in MODELS.values():
         return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept", "folds": "cv"}
     found.pop("random_state", None)  # the estimator's
     return found | dict.fromkeys(_OF_KERNELS, "kernel") if "kernel" in found else found
+
+
+def _values_of(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The values of a class's parameters among the options, without those that are not given."""
+    return {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
 
 
 def _owners(option: str, classes: Mapping[str, str]) -> list[str]:
@@ -95,7 +90,13 @@ def _either(words: Sequence[str]) -> str:
 
 # In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
 _HELP = {
-    "cv": "Number of folds; auto are five.",
+    "block_columns": "Coordinates, such as lon,lat.",
+    "block_like": "Hold rows out in the shapes of the empty places between them, where predictions are "
+    "wanted.",
+    "block_size": "Of a cell, in units of the columns, or one a column; by default a hundred cells in all.",
+    "by": "Column of the groups, by default --groups, or of the order, by default that of the rows; it may "
+    "be several: year,month,day. No feature unless --columns names it.",
+    "cv": "Number of folds; auto are five, and of gram 1 makes none.",
     "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
     "columns. binning is for --kernel laplacian, which is its default.",
@@ -123,8 +124,13 @@ _HELP = {
 }
 # Where the docstring does not say how the command line takes it, or there is no parameter of this name.
 _GIVEN: dict[str, dict[str, Any]] = {
+    "block_columns": {"type": Names(), "metavar": "NAME,..."},
+    "block_size": {"type": Value("float, tuple"), "metavar": "NUMBER|NUMBER,..."},
+    "buffer": {"type": Value("float"), "metavar": "NUMBER"},
+    "by": {"type": Names(), "metavar": "NAME,..."},
     "C": {"metavar": "cv|inf|NUMBER"},
     "features": {"type": click.Choice([*MAPS]), "default": "auto"},
+    "gap": {"type": Value("float"), "metavar": "NUMBER|TIME"},
     "form": {"type": click.Choice(["cos_sin", "phase"]), "metavar": None},  # complex is for transform alone
     "include_std": {"is_flag": True},
     "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
@@ -133,6 +139,7 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "model": {"type": click.Choice([*MODELS]), "default": "ridge"},
     "nu": {"type": Value("float"), "metavar": "auto|NUMBER"},
     "random_state": {"type": int},
+    "window": {"type": Value("float"), "metavar": "NUMBER|TIME"},
 }
 
 
@@ -141,9 +148,9 @@ def _options(section: str, names: str) -> Any:
 
 
 def option(name: str) -> Any:
-    """The option of a parameter of models or maps; its help says which have it, unless nearly all do."""
+    """The option of a parameter of models, maps or folds; its help says which have it, unless nearly all."""
     help, settings = _HELP.get(name), _GIVEN.get(name, {})
-    for selector, classes in (("model", MODELS), ("features", MAPS)):
+    for selector, classes in (("model", MODELS), ("features", MAPS), ("folds", FOLDS)):
         words = [] if name in _OF_KERNELS else _owners(name, classes)
         if words:
             parameter_name = options_of(classes[words[0]])[name]
@@ -165,46 +172,8 @@ fold_options = together(
         "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; for "
         "--features equispaced on maps of 10,000 rows or more blocks --block-like gaps]",
     ),
-    click.option(
-        "--by",
-        type=Names(),
-        metavar="NAME,...",
-        help="Column of the groups, or of the order of --folds forward, which may be several: "
-        "year,month,day. No feature unless --columns names it.  [default: --groups; the order of the rows]",
-    ),
-    click.option(
-        "--gap",
-        type=Value("float"),
-        metavar="NUMBER|TIME",
-        help="What lies nearer than this before a held-out span is left out of its model: in units of --by, "
-        "such as 7d of times; or rows.",
-    ),
-    click.option(
-        "--window",
-        type=Value("float"),
-        metavar="NUMBER|TIME",
-        help="How far back from there a model looks, as --gap.  [default: to the first row]",
-    ),
-    click.option(
-        "--block-columns", type=Names(), metavar="NAME,...", help="Coordinates of --folds blocks: lon,lat."
-    ),
-    click.option(
-        "--block-size",
-        type=Value("float, tuple"),
-        metavar="NUMBER|NUMBER,...",
-        help="Of a cell, in units of the columns, or one a column.  [default: a hundred cells in all]",
-    ),
-    click.option(
-        "--buffer",
-        type=float,
-        help="Rows no farther than this from a held-out cell are left out of its model.",
-    ),
-    click.option(
-        "--block-like",
-        type=click.Choice(["gaps"]),
-        help="Hold rows out in the shapes of the empty places between them, where predictions are wanted.",
-    ),
-    option("fold_by"),
+    option("cv"),
+    _options("Which rows are held out", "by gap window block_columns block_size buffer block_like fold_by"),
     section="Which rows are held out",
 )
 intercept_option = flag("--no-intercept", "Fit without the constant b.")
@@ -217,7 +186,7 @@ fit_options = together(
     together(intercept_option, option("n_outputs"), section="Model"),
     map_options,
     _options("Penalty", "alpha alphas C Cs"),
-    together(option("cv"), fold_options, section="Which rows are held out"),
+    fold_options,
     _options("Solver", "solver tol max_sweeps keep_features dtype include_std"),
     cluster_options,
 )
@@ -252,7 +221,7 @@ def checked_estimator(ctx: click.Context) -> Any:
     _refuse_others(ctx, "features", MAPS)
     _refuse_unused(ctx)
     name = MODELS[options["model"]]
-    values = {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
+    values = _values_of(options, name)
     # --no-intercept is its opposite.
     if "fit_intercept" in values:
         values["fit_intercept"] = not values["fit_intercept"]
@@ -284,22 +253,21 @@ def chosen_folds(ctx: click.Context) -> Any:
         return None
     if "fold_by" in given(ctx):
         refuse(ctx, "fold_by", "a number of folds; --folds names the rule by itself")
-    name = FOLDS[rule]
-    values = {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
-    by = values.get("by")
+    values = _values_of(options, FOLDS[rule])
+    by = values.get("by", [])
     if rule == "blocks" and "columns" not in values:
         raise click.UsageError("--folds blocks needs --block-columns, such as lon,lat", ctx)
-    if rule == "groups" and (by is None) == (options["groups"] is None):
+    if rule == "groups" and bool(by) == bool(options["groups"]):
         raise click.UsageError(
             "--folds groups needs the column of the groups: --groups NAME or --by NAME", ctx
         )
-    if by is not None and len(by) == 1:
-        values["by"] = by[0]
-    elif by is not None and rule == "groups":
+    if rule == "groups" and len(by) > 1:
         raise click.UsageError("--folds groups goes by one column; make one of several first", ctx)
+    if len(by) == 1:
+        values["by"] = by[0]
     if options["cv"] not in (None, "auto"):
         values["n_folds"] = options["cv"]
-    return getattr(drf, name)(**values)
+    return getattr(drf, FOLDS[rule])(**values)
 
 
 def choose_features(ctx: click.Context) -> None:
@@ -332,12 +300,11 @@ def _refuse_unused(ctx: click.Context) -> None:
     for grid, name in _GRIDS.items():
         if grid in found and not may_search:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
-    folds = penalty == "cv" or (penalty is None and not is_margin)
-    for option in sorted({"cv", "fold_by"} & found.keys()) if not folds and "folds" not in found else ():
-        refuse(ctx, option, "--alpha cv or --C cv")
-    # A search for the map splits its sample by them, too; --alpha gcv leaves out one row at a time.
-    if "folds" in found and not folds and (penalty == "gcv" or not _chooses_map(o)):
-        refuse(ctx, "folds", "--alpha cv or --C cv, or a search for the map")
+    # A search for the map splits its sample by --folds, too; --alpha gcv leaves out one row at a time.
+    of_map = "folds" in found and penalty != "gcv" and _chooses_map(o)
+    if not (of_map or penalty == "cv" or (penalty is None and not is_margin)):
+        for option in sorted({"cv", "fold_by", "folds"} & found.keys()):
+            refuse(ctx, option, "--alpha cv or --C cv" + ", or a search for the map" * (option == "folds"))
     has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
     if "include_std" in found and o["include_std"] and not ("ridge" in o["model"] and has_gram):
         refuse(
@@ -355,10 +322,9 @@ def _refuse_unused(ctx: click.Context) -> None:
 def _chooses_map(options: Mapping[str, Any]) -> bool:
     if options["features"] in ("auto", "linear"):
         return options["features"] == "auto"
-    kernel = options["kernel"]
-    return isinstance(kernel, dict) or bool(
-        {"auto", "ard"} & set(map(str, kernel_options(options).values())) or options["metric"]
-    )
+    kernel = kernel_options(options)
+    searched = {"auto", "ard", "learned"}.intersection(map(str, kernel.values()))
+    return bool(searched) or isinstance(kernel["kernel"], dict)
 
 
 def refuse(ctx: click.Context, option: str, remedy: str) -> None:
@@ -369,9 +335,8 @@ def refuse(ctx: click.Context, option: str, remedy: str) -> None:
 def _features(ctx: click.Context) -> Any:
     """The map of the options, not fitted."""
     options, name = ctx.params, MAPS[ctx.params["features"]]
-    own = options_of(name)
-    values = {p: options[option] for option, p in own.items() if options[option] is not None}
-    if "kernel" in own:
+    values = _values_of(options, name)
+    if "kernel" in options_of(name):
         values["kernel"] = _kernel(ctx)
     if name == "AutoFeatures" and options.get("include_std"):
         values["maps"] = ("fourier", "nystroem", "equispaced")  # which have a Gram

@@ -108,7 +108,10 @@ def _of_class(module: _Module, node: ast.ClassDef) -> dict[str, Parameter]:
         found = _of_function(module, own[0], skipped=1)  # self
     elif any("dataclass" in ast.unparse(one) for one in node.decorator_list):
         for field in node.body:
-            if isinstance(field, ast.AnnAssign) and "KW_ONLY" not in ast.unparse(field.annotation):
+            # What a call of `field` declares, follows from data.
+            if not isinstance(field, ast.AnnAssign) or isinstance(field.value, ast.Call):
+                continue
+            if "KW_ONLY" not in ast.unparse(field.annotation):
                 found[ast.unparse(field.target)] = Parameter(_literal(module, field.value), "", "")
     return _documented(found, node)
 

@@ -89,7 +89,6 @@ groups_option = together(
     ),
     section="Rows",
 )
-
 fold_columns = together(
     groups_option,
     parameter("open_dataset", "extra", help="Further columns that folds need, and none of X."),
@@ -269,8 +268,8 @@ def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
     if model.steps is not None and takes_steps(path, model.steps, x_name, remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
-            more = {"x_name": x_name, "storage_options": remote} | _beside(options)
-            return drf.open_dataset(path, steps=steps, **more)
+            more = _beside(options)
+            return drf.open_dataset(path, steps=steps, x_name=x_name, storage_options=remote, **more)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -369,14 +368,11 @@ def _beside(options: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that come beside X, for the functions that open rows."""
     used, dropped = options.get("columns"), options.get("drop") or ()
     # Coordinates mostly are features; a date is none, as no model is good beyond the dates that it saw.
-    coordinates = [
-        name
-        for name in options.get("block_columns") or ()
-        if name in dropped or (used is not None and name not in used)
-    ]
-    extra = [*(options.get("extra") or ()), *(options.get("by") or ()), *coordinates]
-    beside = {"ids": options.get("ids"), "groups": options.get("groups"), "extra": extra}
-    return {name: given for name, given in beside.items() if given}
+    coordinates = options.get("block_columns") or ()
+    others = [name for name in coordinates if name in dropped or (used and name not in used)]
+    extra = [*(options.get("extra") or ()), *(options.get("by") or ()), *others]
+    given = chosen(options, "ids groups") | {"extra": extra}
+    return {role: names for role, names in given.items() if names}
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -419,10 +415,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     counts = {key: report[key] for key in _REPORTED if key in report}
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
-    # By the names of the columns, for which the options may have indices.
-    beside, n_ids = report.get("beside", []), len(options.get("ids") or ())
-    groups = beside[n_ids] if options.get("groups") else None
-    dataset = drf.open_dataset(rows, ids=beside[:n_ids], groups=groups, extra=beside[n_ids:])
+    dataset = drf.open_dataset(rows, **report.get("beside", {}))  # by names, where options may have indices
     # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
     # where the rows of a fit came from.
     dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)

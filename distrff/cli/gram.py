@@ -22,7 +22,7 @@ from distrff.cli.build import (
     refuse,
     show_defaults,
 )
-from distrff.cli.command import Result, Value, command, progress_lines, together
+from distrff.cli.command import Result, command, progress_lines
 from distrff.cli.data import (
     check_has_target,
     chosen,
@@ -69,17 +69,7 @@ _KINDS = ("gram", "toeplitz")
     help="Whether targets are numbers, or class labels.",
 )
 @map_options
-@together(
-    click.option(
-        "--cv",
-        type=Value("int"),
-        default="auto",
-        metavar="auto|NUMBER",
-        help="Number of folds whose sums are kept apart, for solve --alpha cv; auto are five, 1 is none.",
-    ),
-    fold_options,
-    section="Which rows are held out",
-)
+@fold_options
 @option("dtype")
 @cluster_options
 @click.pass_context
@@ -113,7 +103,7 @@ def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     check_target(dataset, options["model"], options["target"])
     show_defaults(ctx, dataset)
     targets = "numeric" if options["model"] == "ridge" else "classes"
-    cv = None if options["cv"] == 1 else options["cv"]
+    cv = None if options["cv"] == 1 else options["cv"] or "auto"
     given = chosen(options, "fold_by scale dtype")
     return dataset, {"features": features, "targets": targets, "cv": cv if folds is None else folds, **given}
 

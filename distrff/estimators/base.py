@@ -40,8 +40,6 @@ from distrff.io.arrays import (
     as_frame,
     frame_dtype,
     holds_more_than_numbers,
-    times_of,
-    with_columns,
 )
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.storage import Location, saving_buffer_bytes
@@ -102,8 +100,14 @@ def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
     if not is_dataframe_like(frame):
         return dataset
     known = {*dataset.id_dtypes, *(dataset.column_names or ())}
-    raw = [name for name in folds.names if name not in known and name in frame.columns]
-    return with_columns(dataset, {name: times_of(frame[name]) for name in raw}) if raw else dataset
+    named = [name for name in folds.names if isinstance(name, str)]
+    raw = tuple(name for name in named if name not in known and name in frame.columns)
+    if not raw:
+        return dataset
+    from distrff.io.tables import Beside, frame_table, with_beside  # with the readers of all storages
+
+    table = replace(frame_table(frame), is_paired=True).loaded(raw, raw)
+    return with_beside(dataset, table, Beside(extra=raw), {})
 
 
 class KernelEstimator(BaseEstimator):

@@ -40,7 +40,7 @@ from distrff.preprocessing.coding import (
     Targets,
     class_weights,
 )
-from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
+from distrff.preprocessing.folds import Folds, HashFolds, NoFolds, SomeFolds
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed
 
@@ -270,7 +270,8 @@ def prepare(fit: FitContext) -> PreparedFit:
     assert run is not None
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
-    problem = problem.with_folds(lambda folds: folds.decided(statistics.survey))
+    if statistics.survey is not None:
+        problem = problem.with_folds(lambda folds: folds.decided(statistics.survey))
     fit = replace(fit, problem=problem)
     run.begin_phase("map")
     if fit.start is not None:
@@ -349,8 +350,6 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
     if len(lacks) == folds.n_folds:
         raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
-    from distrff.preprocessing.splits import SomeFolds  # few fits need it
-
     kept = tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
     # Rows of the others are held out by none: few fits need another pass that counts them.
     problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))

@@ -595,7 +595,7 @@ class AnySplitter(NoFolds):
         return translated(self.splitter, self.seed)
 
     @property
-    def needs_all_rows(self) -> bool:  # type: ignore[override]
+    def needs_all_rows(self) -> bool:
         return self.by_rule.needs_all_rows
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:

@@ -152,9 +152,7 @@ def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any
         return {}
     values = {"held_out": folds.words, "n_folds": folds.n_folds, "n_never_held_out": n_never_held_out}
     if folds.may_lack:  # those that follow from columns
-        from distrff.preprocessing.splits import folds_to_dict  # few fits need it
-
-        values["rule"] = folds_to_dict(folds)
+        values["rule"] = folds.to_dict()
     return {"folds": values}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -207,7 +207,7 @@ class Counted(NamedTuple):
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name
     digest: np.ndarray
     labels: Labels
-    gaps: frozenset[Any]
+    has_gaps: bool
     look: Any
 
 
@@ -223,13 +223,13 @@ class Labels(NamedTuple):
 class Partitions(NamedTuple):
     """The partitions of a frame that have rows: Delayed frames, their rows, and all (column, dtype) pairs.
 
-    `gaps` are the columns of types with nulls that lack a value; `looks` is what a function found in each
+    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each
     that has rows, and `labels` tell of its index.
     """
 
     parts: list[tuple[Any, int]]
     dtypes: list[tuple[Any, Any]]
-    gaps: frozenset[Any]
+    has_gaps: bool
     looks: list[Any]
     labels: list[Labels]
 
@@ -254,10 +254,9 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
             (_task(_as_counted, part, known.n_rows, known.digest), known.n_rows) for part, known in filled
         ]
         dtypes = dtypes_of(frame) + tuple(pair for _, known in filled for pair in known.dtypes)
-        gaps = frozenset(name for _, known in filled for name in known.gaps)
-        looks = [known.look for _, known in filled]
+        has_gaps, looks = any(known.has_gaps for _, known in filled), [known.look for _, known in filled]
         labels = [known.labels for _, known in filled]
-        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), gaps, looks, labels)
+        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks, labels)
     _warn_of_partitions(partitions)
     return partitions
 
@@ -310,22 +309,18 @@ def _by_name(part: Any, columns: list[Any] | None) -> Any:
 
 def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
+    # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
+    # one for it.
+    has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
     found, index = None if look is None else look(part), part.index
     start = index.start if isinstance(index, pd.RangeIndex) and index.step == 1 else None
     labels = Labels(*_sum(index, _weights(part)), _sum(index, np.ones(len(part)))[0], start)
-    return Counted(len(part), dtypes_of(part), _digest(part), labels, gaps_in(columns), found)
+    return Counted(len(part), dtypes_of(part), _digest(part), labels, has_gaps, found)
 
 
 def dtypes_of(frame: Any) -> tuple[tuple[Any, Any], ...]:
     """The (column, dtype) pairs of a frame or series."""
     return tuple(frame.dtypes.items()) if is_dataframe_like(frame) else ((frame.name, frame.dtype),)
-
-
-def gaps_in(columns: Iterable[Any]) -> frozenset[Any]:
-    """The names of the columns of types with nulls that lack a value."""
-    # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
-    # one for it.
-    return frozenset(c.name for c in columns if not isinstance(c.dtype, np.dtype) and c.hasnans)
 
 
 def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
@@ -503,15 +498,14 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any 
 
 def with_groups(dataset: Dataset, groups: Any) -> Dataset:
     """The dataset with the column "groups" beside X, given as `paired` has it; as it is without."""
-    if groups is None:
-        return dataset
-    return replace(with_columns(dataset, {"groups": groups}), groups="groups")
+    return dataset if groups is None else with_columns(dataset, {"groups": groups}, groups="groups")
 
 
-def with_columns(dataset: Dataset, columns: Mapping[str, Any]) -> Dataset:
+def with_columns(dataset: Dataset, columns: Mapping[str, Any], **roles: Any) -> Dataset:
     """The dataset with columns beside X, each an array-like, a Series or a dask collection of any type.
 
-    Raises InputError for one that is no column, or of another length.
+    `roles` are `ids` and `groups` of the dataset. Raises InputError for one that is no column, or of another
+    length.
     """
     # Each is read as targets are, beside an X of no bytes.
     placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
@@ -529,8 +523,13 @@ def with_columns(dataset: Dataset, columns: Mapping[str, Any]) -> Dataset:
             arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
         except InputError as error:
             raise InputError(f"{name} cannot be used: {error}") from error
-        readers[name] = ArrayReader({"X": placeholder, **arrays})
-    return with_readers(dataset, readers)
+        readers[name] = ArrayReader({"X": placeholder, "y": only_column(arrays["y"])})
+    return with_readers(dataset, readers, **roles)
+
+
+def only_column(values: Any) -> Any:
+    """The column of a matrix of one, as df[["site"]] is; other arrays as they are."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
 
 
 def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
@@ -727,7 +726,11 @@ def weights_of(sample_weight: Any) -> np.ndarray:
     """`sample_weight` as a float64 array of shape (n,), without checking its values."""
     if isinstance(sample_weight, pd.Series):
         sample_weight = series_values(sample_weight)
-    values = real_numbers(plain_array(sample_weight, "sample_weight"), "sample_weight")
+    values = plain_array(sample_weight, "sample_weight")
+    try:
+        values = real_numbers(values, "sample_weight")
+    except InputError as error:  # as the third of fit's arguments without a name
+        raise type(error)(f"{error}; groups of rows are given by name: groups=...") from error
     check_weight_shape(values.shape)
     return np.asarray(values, dtype=np.float64)
 
@@ -867,7 +870,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     for field, found in counted(frames).items():
         # A partition may hold other types than its frame declares, such as floats for integers.
         parts, dtypes, columns = found.parts, found.dtypes, frames[field].shape[1:]
-        if field == "y" and not found.gaps:  # labels keep their type, and their digits beyond 2⁵³
+        if field == "y" and not found.has_gaps:  # labels keep their type, and their digits beyond 2⁵³
             dtypes = [(name, getattr(dtype, "numpy_dtype", dtype)) for name, dtype in dtypes]
         dtype = _dtype(dtypes, field)
         check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
@@ -1000,17 +1003,6 @@ def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
             f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
         )
     return np.where(raw.nulls, np.nan, raw.values)
-
-
-def times_of(values: Any) -> Any:
-    """Dates and times with a zone in a Series as NumPy's, as if they came from a file; all else as it is."""
-    if not isinstance(values, pd.Series) or pd.api.types.infer_dtype(values) not in _TIMES:
-        return values
-    column = pa.array(values, from_pandas=True)
-    return array_values(column, numpy_type(column.type, nulls=False), str(values.name))
-
-
-_TIMES = ("datetime64", "datetime", "date")
 
 
 def _objects(column: pa.Array) -> np.ndarray:

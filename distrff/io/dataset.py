@@ -596,8 +596,8 @@ def values_of(dataset: Dataset) -> Any:
     return block.X
 
 
-def with_readers(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
-    """The dataset with further columns beside X, each given as the y of a reader."""
+def with_readers(dataset: Dataset, columns: Mapping[str, Reader], **roles: Any) -> Dataset:
+    """The dataset with columns beside X, each as the y of a reader; `roles` are `ids` and `groups`."""
     # The one place of further columns: each has a reader of its own, whatever holds it, and comes with a
     # block beside X, y and weights; see `IdentifiedRows`.
     dtypes = dict(dataset.id_dtypes)
@@ -611,7 +611,8 @@ def with_readers(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
             raise InputError(f"{name} has {math.prod(others)} columns; give one, with one value per row")
     beside = sum(_OBJECT_BYTES if dtypes[name].kind in "OT" else dtypes[name].itemsize for name in columns)
     readers = {**dataset.id_readers, **columns}
-    return replace(dataset, id_readers=readers, id_dtypes=dtypes, row_bytes=dataset.row_bytes + beside)
+    row_bytes = dataset.row_bytes + beside
+    return replace(dataset, id_readers=readers, id_dtypes=dtypes, row_bytes=row_bytes, **roles)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.

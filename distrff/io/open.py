@@ -11,11 +11,12 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import arrays_dataset, as_frame, is_table, paired, persisted_text, with_groups
-from distrff.io.dataset import Dataset, Reader, values_of
+from distrff.io.dataset import Dataset, values_of, with_readers
 from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
+    Beside,
     Table,
     choose_columns,
     declared_kinds,
@@ -28,8 +29,7 @@ from distrff.io.tables import (
     profile_of,
     report_of_unseen,
     warn_of_left_out,
-    with_raw_columns,
-    with_roles,
+    with_beside,
     with_row_numbers,
     xarray_table,
 )
@@ -282,18 +282,12 @@ def _of_zarr(
             f"table of its arrays)"
         )
     dataset = open_zarr(location, options, **arrays)
-    needed, of_X = replace(options, extra=()).beside, dataset.column_names or ()
-    readers: dict[str, Reader] = {}
-    for key in options.beside:
-        try:
-            readers[str(key)] = array_column(location, str(key))
-        except InputError:
-            # Folds may go by a column of X, which it keeps.
-            if key in needed or key not in of_X:
-                raise
-    extra = [key for key in options.beside if key not in needed and str(key) in readers]
-    options = replace(options, extra=extra)
-    dataset = with_roles(dataset, options, {key: str(key) for key in options.beside}, readers.__getitem__)
+    ids, groups, extra = ([*map(str, keys)] for keys in options.beside)
+    # Folds may go by a column of X, which it keeps.
+    extra = [name for name in extra if name not in (dataset.column_names or ())]
+    beside = Beside(ids, groups[0] if groups else None, extra)
+    readers = {name: array_column(location, name) for name in beside.names}
+    dataset = with_readers(dataset, readers, ids=tuple(ids), groups=beside.groups)
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:
@@ -306,7 +300,7 @@ def _of_zarr(
         # Where none occurs X stays one matrix; as a table it has a step for each of its columns.
         if not any(column.n_missing for column in profile.columns.values()):
             return dataset
-    of_rows = replace(options, target=of_fields.target, sample_weight=of_fields.sample_weight, columns=None)
+    of_rows = replace(of_fields, missing=options.missing, **beside._asdict())
     return _of_table(table, of_rows, steps)
 
 
@@ -317,17 +311,16 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
         beside = named_beside(table, options)
-        names = dict.fromkeys([*steps.raw_names, *beside.values()])
-        table, run = _with_rows(table, tuple(names), steps), Run()
+        table, run = _with_rows(table, steps.raw_names, beside.names, steps), Run()
         kept, unseen = match_of(run, table, steps, steps.required)
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
-        opened = with_raw_columns(opened, table, options, beside, steps.required, kept)
+        opened = with_beside(opened, table, beside, {}, steps.required, kept)
         report = report_of_unseen(unseen, steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     options = replace(options, types=declared_kinds(table, options) or None)
     table = with_row_numbers(table, options)
     choice = choose_columns(table, options)
-    table = _with_rows(table, tuple(dict.fromkeys([*choice.used, *choice.beside.values()])))
+    table = _with_rows(table, choice.used, choice.beside.names)
     run = Run()
     profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
@@ -336,12 +329,14 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     lacking = tuple(name for name in steps.required if name in report["missing"])
     kept, _ = match_of(run, table, steps, lacking, are_own=True)
     dataset = encoded_dataset(table, steps, kept, report)
-    return with_raw_columns(dataset, table, options, choice.beside, lacking, kept)
+    return with_beside(dataset, table, choice.beside, options.types or {}, lacking, kept)
 
 
-def _with_rows(table: Table, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-    table.check(names)
-    table = table.loaded(names, steps)
+def _with_rows(
+    table: Table, names: Sequence[str], beside: Sequence[str], steps: TableSteps | None = None
+) -> Table:
+    table.check([*names, *beside])
+    table = table.loaded(names, beside, steps)
     # Or every column would look like one that lacks all values.
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")

@@ -53,9 +53,11 @@ from distrff.io.tables import (
     TablePart,
     TableReader,
     choose_columns,
+    declared_kinds,
     named_columns,
+    single_values,
     table_dataset,
-    with_raw_columns,
+    with_beside,
 )
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.words import Vocabulary, word_of
@@ -130,6 +132,7 @@ class ParquetTable(Table):
     fs: Any = None
     schema: Any = None
     footers: tuple[Footer, ...] = ()
+    nullable: frozenset[str] = frozenset()  # columns that hold nulls, or may do
 
     def check(self, names: Sequence[str], *, all_features: bool = False) -> None:
         """Refuse files that lack some columns, or whose types of them have none in common.
@@ -191,20 +194,12 @@ class ParquetTable(Table):
             for run in runs
         ]
 
-    @property
-    def nullable(self) -> frozenset[str]:
-        """Columns that hold nulls, or may do."""
-        return frozenset().union(*(footer.nullable for footer in self.footers))
-
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
         """Whether some columns, by default all numeric ones, are numbers and none lacks all values."""
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
         # Whatever the type of a column without any value: it goes to the steps, which say what becomes of it.
         numbers = {field.name for field in self.schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
-
-    def raw_dtype(self, name: str) -> np.dtype:
-        return numpy_type(self.schema.field(name).type, name in self.nullable)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
         """How many values columns are known to lack, for those that lack some."""
@@ -241,15 +236,18 @@ def parquet_table(
                 group = RowGroup(footer.path, number, start, n_rows)
                 parts.append(ParquetPart(start, start + n_rows, fs, (group,), footer.keys, types))
                 start += n_rows
+    nullable = frozenset().union(*(footer.nullable for footer in footers))
     return ParquetTable(
         parts=tuple(parts),
         kinds={field.name: raw_kind(field.type) for field in schema},
+        dtypes=single_values(field.with_nullable(field.name in nullable) for field in schema),
         name=name,
         row_bytes=sum(_row_bytes(field.type) for field in schema),
         row_labels=footers[0].row_labels,
         fs=fs,
         schema=schema,
         footers=tuple(footers),
+        nullable=nullable,
     )
 
 
@@ -321,7 +319,8 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 "convert it to numbers or leave it out"
             )
     is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    table.check((*names, *choice.target, *weight, *choice.beside.values()), all_features=is_default)
+    beside = choice.beside.names
+    table.check((*names, *choice.target, *weight, *beside), all_features=is_default)
     nullable = table.nullable
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
@@ -330,13 +329,13 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     if weight:
         fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
     check_shape((table.n_rows, len(fields["X"].labels)), table.name)
-    wanted = {*names, *choice.target, *weight, *choice.beside.values(), *named_columns(table, options.drop)}
+    wanted = {*names, *choice.target, *weight, *beside, *named_columns(table, options.drop)}
     dataset = table_dataset(
         TableReader(table, NumbersEncoding(fields)),
         skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
     )
-    return with_raw_columns(dataset, table, options, choice.beside)
+    return with_beside(dataset, table, choice.beside, declared_kinds(table, options))
 
 
 # Parquet files and their footers: rows, columns, nulls.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -23,12 +23,9 @@ from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
     OBJECT,
-    Partitions,
     array_values,
     common_type,
     counted,
-    dtypes_of,
-    gaps_in,
     has_own_order,
     numpy_type,
     of_one_length,
@@ -176,7 +173,7 @@ class Table(RawSource):
     odd: Mapping[str, str] = field(default_factory=dict)  # why columns of no kind, or of text, are left out
     persisted_bytes: int = 0  # of rows that stay in the workers' memory
     unseen: Mapping[str, Unseen] | None = None  # see `TableSteps.unseen`; None if it was not looked for
-    dtypes: Mapping[str, np.dtype] = field(default_factory=dict)  # of columns that are arrays
+    dtypes: Mapping[str, np.dtype] = field(default_factory=dict)  # of columns that may come beside X
 
     is_stored = False  # whether parts read files
 
@@ -191,16 +188,11 @@ class Table(RawSource):
     def check(self, names: Sequence[str]) -> None:
         """Raise InputError if these columns are not the same in all parts."""
 
-    def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
+    def loaded(
+        self, names: Sequence[str], beside: Sequence[str] = (), steps: TableSteps | None = None
+    ) -> Table:
         """The table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
-
-    def raw_dtype(self, name: str) -> np.dtype:
-        """The NumPy type of a column's values as they are stored."""
-        if name not in self.dtypes:
-            why = self.odd.get(name, "it has several values a row")
-            raise InputError(f"column {name!r} of {self.name} cannot come beside X: {why}")
-        return self.dtypes[name] if self.dtypes[name].kind in "biufmM" else OBJECT
 
     def head(self, names: Sequence[str]) -> Table | None:
         """The first part, in memory."""
@@ -302,10 +294,13 @@ class RawEncoding(Encoding):
     """
 
     def __init__(self, table: Table, name: str, required: tuple[str, ...], declared: str | None) -> None:
+        if name not in table.dtypes:
+            why = table.odd.get(name, "it has several values a row")
+            raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
         self.name, self.required, self.drops_rows = name, required, bool(required)
         self.names = tuple(dict.fromkeys((name, *required)))
         self.reads_times = declared == "time" and table.kinds[name] == "text"
-        dtype = np.dtype("M8[us]") if self.reads_times else table.raw_dtype(name)
+        dtype = np.dtype("M8[us]") if self.reads_times else table.dtypes[name]
         self.columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
         self.row_bytes = _VALUE_BYTES * len(self.names)
 
@@ -318,8 +313,6 @@ class RawEncoding(Encoding):
         else:
             column = batch.column(self.names.index(self.name))
             values = array_values(column, dtype, self.name).astype(dtype, copy=False)
-        if values.ndim > 1:
-            raise InputError(f"column {self.name!r} holds lists; beside X comes one value per row")
         kept = complete_rows(raw_columns(batch, self.required).values())
         return {"y": values if kept is None else values[kept]}
 
@@ -455,37 +448,40 @@ def encoded_dataset(
     return table_dataset(reader, steps=steps, table_report=counts | dict(report or {}))
 
 
-def with_raw_columns(
+def with_beside(
     dataset: Dataset,
     table: Table,
-    options: TableOptions,
-    names: Mapping[int | str, str],
+    beside: Beside,
+    kinds: Mapping[str, str],
     required: tuple[str, ...] = (),
     kept: Sequence[int] | None = None,
 ) -> Dataset:
-    """The dataset with the columns beside X, with names by their keys, of the rows that X keeps."""
-    required, kinds = () if kept is None else required, declared_kinds(table, options)
+    """The dataset with columns of the table beside X, of the rows that X keeps.
 
-    def reader_of(name: str) -> TableReader:
-        return TableReader(table, RawEncoding(table, name, required, kinds.get(name)), kept)
-
-    return with_roles(dataset, options, names, reader_of)
-
-
-def with_roles(
-    dataset: Dataset,
-    options: TableOptions,
-    names: Mapping[int | str, str],
-    reader_of: Callable[[str], Reader],
-) -> Dataset:
-    """The dataset with the columns beside X that the options give by the keys of `names`."""
-    dataset = with_readers(dataset, {name: reader_of(name) for name in names.values()})
-    ids = [options.ids] if isinstance(options.ids, str) else options.ids
-    groups = None if options.groups is None else names[options.groups]
-    return replace(dataset, ids=tuple(names[key] for key in ids), groups=groups)
+    `kinds` are those that the user declared, `required` the columns that decide which rows are `kept`.
+    """
+    readers = {
+        name: TableReader(table, RawEncoding(table, name, required, kinds.get(name)), kept)
+        for name in beside.names
+    }
+    return with_readers(dataset, readers, ids=tuple(beside.ids), groups=beside.groups)
 
 
-# Which raw columns of a table become X, y and weights, and why others are left out.
+# Which raw columns of a table become X, y and weights, or come beside them, and why others are left out.
+
+
+class Beside(NamedTuple):
+    """Names of the raw columns that come beside X, which may be columns of X as well."""
+
+    ids: Sequence[str] = ()
+    groups: str | None = None
+    extra: Sequence[str] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, each once."""
+        groups = () if self.groups is None else (self.groups,)
+        return tuple(dict.fromkeys([*self.ids, *groups, *self.extra]))
 
 
 class ColumnSelection(NamedTuple):
@@ -495,7 +491,7 @@ class ColumnSelection(NamedTuple):
     target: tuple[str, ...]
     weight: str | None
     dropped: dict[str, str]  # columns that are left out, and why
-    beside: dict[int | str, str]  # which come beside X, by their keys in the options; may be columns of X
+    beside: Beside
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -541,7 +537,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        left_out = {*unwanted, *beside.values()}
+        left_out = {*unwanted, *beside.names}
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -635,9 +631,11 @@ def named_columns(table: RawSource, keys: Any) -> list[str]:
     return found
 
 
-def named_beside(table: RawSource, options: TableOptions) -> dict[int | str, str]:
-    """The names of the columns beside X, by the keys that the options have for them."""
-    return {key: named_columns(table, [key])[0] for key in options.beside}
+def named_beside(table: RawSource, options: TableOptions) -> Beside:
+    """The columns beside X that the options name or number."""
+    # One by one: a column may have several roles.
+    ids, groups, extra = ([named_columns(table, [key])[0] for key in keys] for keys in options.beside)
+    return Beside(ids, groups[0] if groups else None, extra)
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
@@ -850,35 +848,28 @@ class FrameTable(Table):
 
     frame: Any = None
     is_paired: bool = False  # whether `paired` has seen the frame
-    found: Partitions | None = None  # the partitions of a lazy frame
 
-    def raw_dtype(self, name: str) -> np.dtype:
-        # A partition may hold other types than its frame declares.
-        pairs = dtypes_of(self.frame) if self.found is None else self.found.dtypes
-        column = next(column for column, _ in pairs if str(column) == name)
-        gaps = gaps_in([self.frame[column]]) if self.found is None else self.found.gaps
-        types = [_series_type(dtype) for one, dtype in pairs if one == column]
-        common = common_type(t for t in types if t is not None) if None not in types else None
-        return OBJECT if common is None else numpy_type(common, column in gaps)
-
-    def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        # One pass counts the rows of a dask frame and looks for categories that the steps lack.
+    def loaded(
+        self, names: Sequence[str], beside: Sequence[str] = (), steps: TableSteps | None = None
+    ) -> Table:
+        # One pass counts the rows of a dask frame, and looks for categories that the steps lack and for the
+        # types of columns beside X: a partition may hold others than its frame declares.
         by_name = {str(column): column for column in self.frame.columns}
-        chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
-        persisted_bytes, unseen, found = 0, None, None
+        chosen = self.frame[[by_name[name] for name in dict.fromkeys([*names, *beside])]]  # and no others
+        persisted_bytes, unseen, look = 0, None, partial(_look, beside=tuple(beside))
         if is_delayed := dask.is_dask_collection(chosen):
             of_rows = {"the DataFrame": chosen}
             if not self.is_paired:
                 of_rows, persisted_bytes = paired(of_rows)
-            look = None if steps is None else partial(_unseen_in, steps=steps)
-            found = counted(of_rows, look)["the DataFrame"]
-            runs = [run for run, _ in found.parts]
+            found = counted(of_rows, partial(look, steps=steps))["the DataFrame"]
+            runs, looks = [run for run, _ in found.parts], found.looks
             bounds = list(pairwise(accumulate((n for _, n in found.parts), initial=0)))
-            unseen = None if steps is None else Unseen.total(found.looks)
+            unseen = None if steps is None else Unseen.total(one for one, _ in looks)
         else:
             # Slices of rows are views, so that runs of them cost no copy.
             bounds = list(cuts(0, len(chosen), _PART_ROWS))
             runs = [chosen.iloc[a:b] for a, b in bounds]
+            looks = list(map(look, runs))
         table = frame_table(chosen)
         return replace(
             table,
@@ -887,7 +878,7 @@ class FrameTable(Table):
             is_delayed=is_delayed,
             persisted_bytes=persisted_bytes,
             unseen=unseen,
-            found=found,
+            dtypes=single_values(map(_joint, zip(*(found for _, found in looks), strict=True))),
         )
 
     def head(self, names: Sequence[str]) -> Table | None:
@@ -900,10 +891,29 @@ class FrameTable(Table):
         return frame_table(first).loaded(names)
 
 
-def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:
-    names = steps.names_of_unseen
-    batches = FramePart(0, len(frame), frame).batches(names, len(frame)) if names and len(frame) else ()
-    return Unseen.total(steps.unseen(raw_columns(batch, names)) for batch in batches)
+def _look(
+    frame: pd.DataFrame, beside: tuple[str, ...], steps: TableSteps | None = None
+) -> tuple[Mapping[str, Unseen], list[pa.Field]]:
+    """The categories that the steps lack, and the columns beside X: their types, and whether values lack."""
+    of_categories = () if steps is None else steps.names_of_unseen
+    names = tuple(dict.fromkeys(of_categories + beside))
+    if not names or not len(frame):
+        return {}, []
+    (batch,) = FramePart(0, len(frame), frame).batches(names, len(frame))
+    unseen = {} if steps is None else steps.unseen(raw_columns(batch, of_categories))
+    columns = ((name, batch.column(name)) for name in beside)
+    return unseen, [pa.field(name, A.type, A.null_count > 0) for name, A in columns]
+
+
+def _joint(fields: Sequence[pa.Field]) -> pa.Field:
+    """One column of several runs; of no type where theirs have none in common."""
+    common = common_type(f.type for f in fields) or pa.null()
+    return fields[0].with_type(common).with_nullable(any(f.nullable for f in fields))
+
+
+def single_values(fields: Iterable[pa.Field]) -> dict[str, np.dtype]:
+    """The NumPy types of the columns that have one value a row, where they may come beside X."""
+    return {f.name: numpy_type(f.type, f.nullable) for f in fields if not pa.types.is_nested(f.type)}
 
 
 def frame_table(frame: Any) -> FrameTable:
@@ -928,22 +938,15 @@ def _value_bytes(column: Any) -> int:
 
 def _series_kind(dtype: Any) -> str | None:
     """The kind of a column; "unknown" for objects, where the values decide."""
-    # pandas holds text, dates and decimals alike as objects.
-    if getattr(dtype, "subtype", dtype) == np.dtype(object):
-        return "unknown"
-    return None if (found := _series_type(dtype)) is None else raw_kind(found)
-
-
-def _series_type(dtype: Any) -> pa.DataType | None:
-    """The Arrow type of a column; None for objects, and where there is none."""
     if isinstance(dtype, pd.SparseDtype):
-        return _series_type(dtype.subtype)
+        return _series_kind(dtype.subtype)
+    # pandas holds text, dates and decimals alike as objects.
+    if dtype == np.dtype(object):
+        return "unknown"
     if isinstance(dtype, pd.ArrowDtype):
-        return dtype.pyarrow_dtype
+        return raw_kind(dtype.pyarrow_dtype)
     # Arrow itself says what it makes of an empty column: a list of dtypes here would never be whole.
-    with suppress(InputError):
-        return None if dtype == OBJECT else _arrow_array(pd.Series([], dtype=dtype), "").type
-    return None
+    return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
 
 
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
@@ -1005,12 +1008,11 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
             for a, b in bounds
             if b > a
         ),
-        kinds={name: _variable_kind(A) for name, A in arrays.items()},
+        **_array_kinds(arrays),
         name="xarray Dataset",
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
         row_labels=frozenset(map(str, data.coords)),
         is_delayed=bool(lazy),
-        dtypes={name: native(A.dtype) for name, A in arrays.items() if A.ndim == 1},
     )
 
 
@@ -1034,6 +1036,15 @@ def _by_samples(variable: Any, sample_dim: str) -> Any:
 
 def _blocks(A: Any) -> list[Any]:
     return A.to_delayed().ravel().tolist() if dask.is_dask_collection(A) else [A]
+
+
+def _array_kinds(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The kinds and types of a table whose columns are arrays."""
+    dtypes = {name: native(A.dtype) for name, A in arrays.items() if A.ndim == 1}
+    return {
+        "kinds": {name: _variable_kind(A) for name, A in arrays.items()},
+        "dtypes": {name: dtype if dtype.kind in "biufmM" else OBJECT for name, dtype in dtypes.items()},
+    }
 
 
 def _variable_kind(A: Any) -> str | None:
@@ -1126,8 +1137,8 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
     """
     given: Any = dataset.reader
     columns_beside: Mapping[str, Any] = dataset.id_readers
-    beside = {name: column.arrays["y"] for name, column in columns_beside.items()}
-    reader = ZarrReader({**given.arrays, **{f"beside {n}": z for n, z in beside.items()}}, given.source)
+    beside = {f"beside {name}": column.arrays["y"] for name, column in columns_beside.items()}
+    reader = ZarrReader(given.arrays | beside, given.source)
     reader.columns = given.columns
     numbers = range(dataset.n_columns) if reader.columns is None else reader.columns
     # A table has names; a matrix may have none.
@@ -1145,12 +1156,13 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
         places[weight] = (weight, None)
     # A name that stands twice takes one place.
     n_places = len(names) + dataset.n_targets + dataset.has_weights
-    if len(places) < n_places or not beside.keys().isdisjoint(names):
+    if len(places) < n_places or not columns_beside.keys().isdisjoint(names):
         raise InputError(
             f"{dataset.source}: a column of X has the name of the target, the weights or an array beside X; "
             f"rename it"
         )
-    places = {**{name: (f"beside {name}", None) for name in beside}, **places}  # y itself may be beside X
+    # y itself may be beside X.
+    places = {name: (f"beside {name}", None) for name in columns_beside} | places
     return _zarr_table(reader, places), TableOptions(target, sample_weight=weight)
 
 
@@ -1160,19 +1172,14 @@ def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]]
     step = first.chunks[0] * max(1, _PART_ROWS // first.chunks[0])
     return ZarrTable(
         parts=tuple(ZarrPart(a, b, reader, places) for a, b in cuts(0, first.shape[0], step)),
-        kinds={name: _zarr_kind(reader, *place) for name, place in places.items()},
+        **_array_kinds({name: _no_values(reader, *place) for name, place in places.items()}),
         name=reader.source,
         row_bytes=sum(map(reader.row_bytes, reader.arrays)),
         reader=reader,
-        dtypes={
-            name: reader.decoded_dtype(array)
-            for name, (array, position) in places.items()
-            if position is not None or reader.arrays[array].ndim == 1
-        },
         **more,
     )
 
 
-def _zarr_kind(reader: ZarrReader, array: str, position: int | None) -> str | None:
+def _no_values(reader: ZarrReader, array: str, position: int | None) -> np.ndarray:
     columns = reader.arrays[array].shape[1:] if position is None else ()
-    return _variable_kind(np.empty((0, *columns), reader.decoded_dtype(array)))
+    return np.empty((0, *columns), reader.decoded_dtype(array))

@@ -23,6 +23,7 @@ from distrff.io.arrays import (
     as_frame,
     block_of,
     is_table,
+    only_column,
     paired,
     plain_array,
     targets_of,
@@ -227,7 +228,7 @@ def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any, groups: Any
     names, is_frame, group = _names(X), is_dataframe_like(X) and not dask.is_dask_collection(X), None
     if groups is not None and is_frame:
         # As columns of the frame groups, y and weights lose the rows that the steps drop.
-        values = targets_of(as_frame(groups))[0]
+        values = only_column(targets_of(as_frame(groups))[0])
         check_lengths({"X": len(X), "groups": len(values)})
         if values.ndim > 1:
             raise InputError(f"groups has {values.shape[1]} columns; give one, with one value per row")

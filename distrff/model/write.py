@@ -425,4 +425,4 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     elif is_dataframe_like(data) and not isinstance(ids, Mapping | None):
         data = data.drop(columns=list(ids))
     dataset = as_dataset(data)
-    return dataset if columns is None else replace(with_columns(dataset, columns), ids=tuple(columns))
+    return dataset if columns is None else with_columns(dataset, columns, ids=tuple(columns))

@@ -418,10 +418,10 @@ class TableOptions:
             )
 
     @property
-    def beside(self) -> list[int | str]:
-        """The columns that come beside X, and are columns of X only where `columns` names them."""
-        ids, extra = ([keys] if isinstance(keys, str | int) else keys for keys in (self.ids, self.extra))
-        return [*ids, *(() if self.groups is None else (self.groups,)), *extra]
+    def beside(self) -> tuple[list[int | str], ...]:
+        """Ids, groups and others that come beside X, and are columns of X only where `columns` names them."""
+        given = (self.ids, () if self.groups is None else self.groups, self.extra)
+        return tuple([keys] if isinstance(keys, str | int) else [*keys] for keys in given)
 
     def first_given(self, besides: Sequence[str] = ()) -> str | None:
         """The name of the first option of X, y and weights that is not at its default."""

@@ -164,7 +164,7 @@ def test_a_fit_reads_groups_of_any_file(distrff, tmp_path, scratch, rng, form, m
     frame.to_parquet(tmp_path / "rows.parquet")
     beside, target = ("--groups", "who", "--extra", "day"), ("--target", "y")
     converted = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *target, *beside, "--json")
-    assert converted.json["beside"] == ["who", "day"]
+    assert converted.json["beside"] == {"groups": "who", "extra": ["day"]}
     fit = ("fit", tmp_path / f"rows.{form}", *(() if form == "zarr" else target), *EXACT)
     seen, fitted = [], KernelRidge.fit
 

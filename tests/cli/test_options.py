@@ -19,12 +19,11 @@ from distrff import (
     Polynomial,
     RandomBinningFeatures,
 )
-from distrff.cli import FOLDS, MAPS, MODELS, main, spelt_as_options
+from distrff.cli import MAPS, MODELS, main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
-from distrff.cli.build import checked_estimator, fit, options_of
+from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
-from distrff.preprocessing.splits import folds_to_dict
 
 
 @pytest.mark.parametrize(
@@ -164,12 +163,7 @@ MAP = "--folds blocks --block-columns lon,lat"
     ],
 )
 def test_choices_of_folds(words, expected):
-    assert folds_to_dict(estimator_of(words).cv) == folds_to_dict(expected)
-
-
-def test_options_of_folds_are_parameters_of_theirs():
-    for name in FOLDS.values():
-        assert {*options_of(name).values()} <= inspect.signature(getattr(drf, name)).parameters.keys()
+    assert estimator_of(words).cv.to_dict() == expected.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from sklearn.model_selection import (
 import distrff as drf
 from distrff.errors import DataWarning, InputError
 from distrff.fitting.fit import _split_by_folds, begin, prepare
-from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships
-from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds, SomeFolds
+from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships, SomeFolds
+from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds
 
 Splits = list[tuple[np.ndarray, np.ndarray]]  # rows to fit and rows to judge
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])

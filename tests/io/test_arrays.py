@@ -109,6 +109,7 @@ def kind_of(values):
     [
         SUBJECT.tolist(), SUBJECT.to_numpy(), SUBJECT, SUBJECT.astype("category"), pl.Series([*SUBJECT]),
         dd.from_pandas(SUBJECT, npartitions=2), da.from_array(SUBJECT.to_numpy(object), chunks=4),
+        SUBJECT.to_frame(), dd.from_pandas(SUBJECT.to_frame(), npartitions=2),
     ],
     ids=kind_of,
 )  # fmt: skip
@@ -127,6 +128,8 @@ def test_groups_that_do_not_go_with_the_rows():
     X, labels = pd.DataFrame({"a": np.arange(6.0)}, index=list("abcdef")), list("fedcba")
     with pytest.raises(InputError, match=r"^groups has 5 rows but X has 6"):
         open_rows(X, groups=SUBJECT[:5].tolist())
+    with pytest.raises(InputError, match=r"sample_weight .* groups of rows are given by name: groups="):
+        open_rows(X, None, SUBJECT)
     with pytest.raises(InputError, match="groups has 2 columns; give one"):
         open_rows(X, groups=np.zeros((6, 2)))
     with pytest.raises(InputError, match=r"groups cannot be used: .* complex"):

@@ -625,19 +625,18 @@ class Conversion:
             checkpoint.keep("steps", (source.state(), steps, None))
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
-            if self.options.beside:
+            if any(self.options.beside):
                 raise InputError(f"{source.name} is a libsvm file, which has no columns beside X; name none")
             return SparseEncoder(source, steps), report
-        names = named_beside(source, self.options)
-        ids = [names[key] for key in self.options.ids]
-        if names:
-            report = report | {"beside": list(names.values())}
+        named = named_beside(source, self.options)
+        if given := {role: names for role, names in named._asdict().items() if names}:
+            report = report | {"beside": given}
         # Last, so that an id that X has as well is read as text, too: 007 stays 007.
         if isinstance(source, CsvSource):
-            source.keep_whole(list(names.values()))
-            source.identify(ids)
-        kinds = {**source.kinds, **(self.options.types or {}), **dict.fromkeys(ids, _ID)}
-        beside = {name: kinds[name] for name in names.values()}
+            source.keep_whole(named.names)
+            source.identify(named.ids)
+        kinds = {**source.kinds, **(self.options.types or {}), **dict.fromkeys(named.ids, _ID)}
+        beside = {name: kinds[name] for name in named.names}
         return TableEncoder(source, steps, self.dtype, beside, is_of_fit=self.steps is None), report
 
     def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
@@ -851,16 +850,14 @@ class TableEncoder:
             assert isinstance(self._source, CsvSource)
             return self._source.ids(piece, name)
         column = self._source.raw(piece, (name,))[name]
-        if kind is not None and kind in TYPES.values():
-            column = column.of_kind(kind, name)
-        missing = column.missing_rows()
-        if missing is not None and kept is not None:
-            missing = missing & kept
-        if missing is not None and missing.any():
-            place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
-            raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
         if column.values.ndim > 1:
             raise InputError(f"column {name!r} holds lists; beside X comes one value per row")
+        if kind is not None and kind in TYPES.values():
+            column = column.of_kind(kind, name)
+        missing = column.missing()
+        if missing is not None and (missing if kept is None else missing & kept).any():
+            place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
+            raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
         if column.dtype and column.dtype != "bool":  # numbers that name a category
             column = column.of_kind("number", name)
         if column.kind == "text":

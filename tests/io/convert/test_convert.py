@@ -465,7 +465,7 @@ def test_groups_and_extra_columns_are_stored_beside_x(tmp_path, dst, small_block
     extra = ["visit", "lat", "day", "done", "a", "arm"]
     given = {"groups": 2, "extra": extra, "columns": ["a", "b"], "missing": "drop"}
     report = convert(tmp_path / f"rows.{form}", dst, **given, **options)
-    assert report["beside"] == ["who", *extra]
+    assert report["beside"] == {"groups": "who", "extra": extra}
     frame = frame.dropna(subset=["b"]).set_index("visit", drop=False)
     parts = [dst, f"{dst}/test"] if "test_fraction" in options else [dst]
     n_rows = 0
@@ -481,7 +481,7 @@ def test_groups_and_extra_columns_are_stored_beside_x(tmp_path, dst, small_block
         n_rows += data.n_rows
     assert n_rows == 57
     again = convert(tmp_path / f"rows.{form}", f"{dst}.2", groups="who", steps=data.steps)
-    assert (again["beside"], open_dataset(f"{dst}.2", groups="who").n_rows) == (["who"], 57)
+    assert (again["beside"], open_dataset(f"{dst}.2", groups="who").n_rows) == ({"groups": "who"}, 57)
 
 
 @pytest.mark.parametrize(
