@@ -14,8 +14,8 @@ from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_se
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
-from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds
-from distrff.preprocessing.splits import folds_from_dict, folds_to_dict, same_rule
+from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds, same_rule
+from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
 from distrff.utils.arrays import in_one_layout
@@ -126,9 +126,8 @@ class RowSums(ABC):
                 f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
-        folds = [one.folds for one in (self, other) if one.folds is not None]
-        if len(folds) == 2 and not same_rule(*folds):
-            first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in folds)
+        if self.folds is not None and other.folds is not None and not same_rule(self.folds, other.folds):
+            first, second = (f"{one.n_folds} fold(s) of {one.words}" for one in (self.folds, other.folds))
             raise InputError(
                 f"{self.words[2]} hold out other rows ({first}, and {second}), or the same by another "
                 f"dealing; {LIKE_THE_FIRST}"
@@ -215,7 +214,7 @@ class RowSums(ABC):
             "y_is_1d": self.y_is_1d,
             "column_names": None if self.column_names is None else list(self.column_names),
             "steps": None if self.steps is None else self.steps.to_dict(),
-            "folds": None if self.folds is None else folds_to_dict(self.folds),
+            "folds": None if self.folds is None else self.folds.to_dict(),
         }
         write_group(
             url,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from numbers import Number
-from typing import Any, ClassVar, Protocol, Self
+from operator import attrgetter
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -190,19 +194,27 @@ class Folds(FoldSums, ABC):
     one that m folds hold out each counts 1/m.
     """
 
-    memberships: ClassVar[float] = 1.0
-    """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
-    needs_all_rows: bool = True
-    """Whether they follow from the number of all rows."""
     may_lack: bool = True
     """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
-    is_drawn: bool = False
-    """Whether a seed draws them."""
     seed: int | None = None
-    names: tuple[Any, ...] = ()
-    """Their columns as they were given: names, or places of features."""
+    """What draws them, where it is a field."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
+
+    @property
+    def names(self) -> tuple[Any, ...]:
+        """Their columns as they were given: names, or places of features."""
+        return ()
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether they follow from the number of all rows: neither a seed draws them nor columns tell."""
+        return bool(self.n_folds) and self.seed is None and not self.names
+
+    @property
+    def memberships(self) -> float:
+        """Sums that a row enters, on average: what a pass for all of them costs, in passes for one."""
+        return 1.0
 
     def units(self, keys: Keys) -> np.ndarray | None:
         """Which rows are held out together, as numbers; None where each row is for itself."""
@@ -237,11 +249,13 @@ class Folds(FoldSums, ABC):
 
     def drawn_from(self, seed: int) -> Self:
         """The same folds drawn from another seed, where they are drawn."""
-        return replace(self, seed=seed) if self.is_drawn else self  # type: ignore[type-var]
+        is_drawn = any(one.name == "seed" for one in fields(self))  # type: ignore[arg-type]  # dataclasses all
+        return replace(self, seed=seed) if is_drawn else self  # type: ignore[type-var]
 
-    def after(self, n_rows: int) -> Folds:
-        """The folds of rows that come after so many others, in whose numbers these are not counted."""
-        return self
+    def hashed(self, numbers: np.ndarray) -> np.ndarray:
+        """64 bits for each number, drawn by the seed."""
+        assert self.seed is not None
+        return row_hash(numbers, self.seed)
 
     def held_out(self, keys: Keys) -> Memberships:
         """The folds that judge each of some rows: none, one or several."""
@@ -267,12 +281,64 @@ class Folds(FoldSums, ABC):
         train, test = np.vstack([self.train, self.total]), np.vstack([self.test, 0 * self.total])
         return sums.combined(train[members]) > 0, sums.combined(test[members]) > 0
 
-    def sets_of_judges(self, keys: Keys) -> tuple[list[np.ndarray], np.ndarray]:
-        """The different sets of folds that judge some rows, and which of them each row has."""
-        _, table = self.masks(keys, range(self.n_folds))
-        # As bytes of bits: rows of up to eight folds are compared by a single number.
-        _, first, own = np.unique(np.packbits(table, axis=1), axis=0, return_index=True, return_inverse=True)
-        return [np.flatnonzero(table[row]) for row in first], own.ravel()
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-compatible description, from which `splits.folds_from_dict` makes the folds again."""
+        names = [one.name for one in fields(self)]  # type: ignore[arg-type]  # dataclasses all
+        return {"kind": type(self).__name__} | {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes())).decode()
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+    if isinstance(value, Folds):
+        return value.to_dict()
+    if isinstance(value, timedelta | np.timedelta64):
+        return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, str | bool | int | float | None):
+        return value
+    return [_plain(one) for one in value] if isinstance(value, Iterable) else str(value)
+
+
+def same_rule(first: Folds, second: Folds) -> bool:
+    """Whether folds hold the same rows out, so that their sums may be added."""
+    if isinstance(first, HashFolds | ContiguousFolds):
+        # Rows at random, and runs of rows, may be others in each part: any partition of them is as good.
+        return type(first) is type(second) and first.n_folds == second.n_folds
+    return first.to_dict() == second.to_dict()
+
+
+def _of_whole(name: str) -> Any:
+    """A member of `SomeFolds` that is the same of all the folds."""
+    return property(attrgetter(f"whole.{name}"))
+
+
+@dataclass(frozen=True, eq=False)
+class SomeFolds(Folds):
+    """Some of the folds of others: without those that have no model."""
+
+    whole: Folds
+    kept: tuple[int, ...]
+    n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
+    names, places, words = map(_of_whole, ("names", "places", "words"))
+    sums, units = map(_of_whole, ("sums", "units"))
+
+    @property
+    def n_folds(self) -> int:  # type: ignore[override]
+        return len(self.kept)
+
+    @property
+    def test(self) -> np.ndarray:
+        return self.whole.test[list(self.kept)]
+
+    @property
+    def train(self) -> np.ndarray:
+        return self.whole.train[list(self.kept)]
+
+    def of_dataset(self, rows: RowsOfFolds) -> SomeFolds:
+        return replace(self, whole=self.whole.of_dataset(rows))
 
 
 @dataclass(frozen=True)
@@ -280,7 +346,6 @@ class NoFolds(Folds):
     """All rows in one sum, and none held out."""
 
     n_folds: int = 0
-    needs_all_rows = False
     may_lack = False
     words = "no rows"
 
@@ -293,6 +358,11 @@ class NoFolds(Folds):
 
 
 NO_FOLDS = NoFolds()
+
+
+def remainders(hashes: np.ndarray, divisor: int) -> np.ndarray:
+    """Numbers below a divisor that follow from 64 bits each, with a bias below divisor/2⁶⁴."""
+    return (hashes % np.uint64(divisor)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -309,8 +379,6 @@ class HashFolds(Folds):
     n_folds: int = 5
     seed: int | None = None
     first_row: int = 0  # number of the first row, where others came before it
-    needs_all_rows = False
-    is_drawn = True
     may_lack = False
     words = "rows at random"
 
@@ -318,19 +386,18 @@ class HashFolds(Folds):
         check_count("n_folds", self.n_folds)
 
     def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), self._remainder(keys.numbers, self.n_folds).astype(np.int64))
+        return Memberships(len(keys), self._remainders(keys, self.n_folds))
 
-    def _remainder(self, numbers: np.ndarray, divisor: int) -> np.ndarray:
-        numbers = numbers.astype(np.uint64) + np.uint64(self.first_row)
-        # The bias of a remainder is below divisor/2⁶⁴.
-        assert self.seed is not None
-        return row_hash(numbers, self.seed) % np.uint64(divisor)
+    def _remainders(self, keys: Keys, divisor: int) -> np.ndarray:
+        hashes = self.hashed(keys.numbers.astype(np.uint64) + np.uint64(self.first_row))
+        return remainders(hashes, divisor)
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")
         return self
 
     def after(self, n_rows: int) -> HashFolds:
+        """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return replace(self, first_row=self.first_row + n_rows)
 
 
@@ -371,7 +438,7 @@ class OneHeldOut(HashFolds):
         return self
 
     def sums(self, keys: Keys) -> Memberships:
-        is_other = self._remainder(keys.numbers, _HELD_OUT_STRIDE) > 0
+        is_other = self._remainders(keys, _HELD_OUT_STRIDE) > 0
         return Memberships(len(keys), is_other.astype(np.int64))
 
 

@@ -7,9 +7,9 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -22,16 +22,34 @@ from distrff.preprocessing.folds import (
     HashFolds,
     Keys,
     Memberships,
-    NoFolds,
-    OneHeldOut,
     RowsOfFolds,
     group_hashes,
+    remainders,
 )
-from distrff.utils.random import mixed_bits, row_hash, stream
+from distrff.utils.random import mixed_bits, stream
 from distrff.utils.text import listed, number_text
 from distrff.utils.validation import check_count, is_finite, is_number
 
-# Where the columns of folds are: among the features, by their place, or beside them, by their name.
+# Columns: among the features, by their place, or beside them, by their name.
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnFolds(Folds):
+    """Folds that follow from columns."""
+
+    places: tuple[str | int, ...] = field(default=(), repr=False, kw_only=True)
+
+    @property
+    def columns_called(self) -> str:
+        return listed([f"column {name}" if isinstance(name, int) else str(name) for name in self.names])
+
+    def of_dataset(self, rows: RowsOfFolds) -> Self:
+        return replace(self, places=tuple(_place(name, rows) for name in self.names))
+
+    def points(self, keys: Keys) -> np.ndarray:
+        """The columns as numbers, (n_rows, n_columns)."""
+        columns = zip(self.places, self.names, strict=True)
+        return np.stack([_numbers(keys.column(place), name) for place, name in columns], axis=1)
 
 
 def _place(name: Any, rows: RowsOfFolds) -> str | int:
@@ -62,22 +80,16 @@ def _place(name: Any, rows: RowsOfFolds) -> str | int:
     return int(name) % rows.n_columns
 
 
-def _as_times(name: Any) -> str:
-    return f"types={{{name!r}: 'time'}} reads dates that are text"
-
-
 def _names(given: Any) -> tuple[Any, ...]:
     """One name, or several, of columns."""
-    is_one = isinstance(given, str) or not isinstance(given, Iterable)
-    names = (given,) if is_one else tuple(given)
+    names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names:
         raise InputError("folds that go by columns need some, such as BlockFolds(['lon', 'lat'])")
     return names
 
 
-def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
+def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     """A column as float64 numbers; times in seconds since 1970."""
-    values = keys.column(place)
     if values.dtype.kind == "O":
         values = pd.Series(values).infer_objects().to_numpy()
     if values.dtype.kind == "M":
@@ -91,7 +103,7 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times; {_as_times(name)}"
+            f"numbers or times; {_AS_TIMES.format(name)}"
         )
     if n_missing := int(np.count_nonzero(missing)):
         raise InputError(
@@ -100,14 +112,22 @@ def _numbers(keys: Keys, place: str | int, name: Any) -> np.ndarray:
     return numbers
 
 
-def _points(folds: Folds, keys: Keys) -> np.ndarray:
-    """The columns of the folds as numbers, (n_rows, n_columns)."""
-    columns = zip(folds.places, folds.names, strict=True)
-    return np.stack([_numbers(keys, place, name) for place, name in columns], axis=1)
+_AS_TIMES = "types={{{!r}: 'time'}} reads dates that are text"
 
 
 def _is_time(place: str | int, rows: RowsOfFolds) -> bool:
     return isinstance(place, str) and rows.id_dtypes[place].kind == "M"
+
+
+# In which order values come, and how many rows have each.
+
+
+def _counted(values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row of values once, in lexicographic order, and the sum of its counts."""
+    order = np.lexsort(values.T[::-1])
+    values, counts = values[order], counts[order]
+    starts = np.flatnonzero(np.r_[True, (values[1:] != values[:-1]).any(axis=1)])
+    return values[starts], np.add.reduceat(counts, starts)
 
 
 # Whole groups.
@@ -138,7 +158,7 @@ class GroupCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupFolds(Folds):
+class GroupFolds(ColumnFolds):
     """Whole groups: all rows of a person, place or batch are held out together.
 
     Up to 10,000 groups are dealt, the largest first, each to the fold that has the fewest rows; of more a
@@ -158,18 +178,15 @@ class GroupFolds(Folds):
     by: str | int | None = None
     n_folds: Any = 5
     seed: int | None = None
-    places: tuple[str | int, ...] = field(default=(), repr=False)
     is_each: bool = field(default=False, repr=False)  # whether each group is a fold
     dealt: np.ndarray | None = field(default=None, repr=False)  # hashes of the groups, ascending
     own_fold: np.ndarray | None = field(default=None, repr=False)  # of each of these
-    needs_all_rows = False
-    is_drawn = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds, 2, or_none=True)
 
     @property
-    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def names(self) -> tuple[Any, ...]:
         return () if self.by is None else (self.by,)
 
     @property
@@ -177,16 +194,15 @@ class GroupFolds(Folds):
         # Groups that came as an array are called "groups", which says nothing.
         name = self.by if self.by is not None else next(iter(self.places), "groups")
         of = "" if name == "groups" else f" of {name!r}"
-        if self.dealt is None:
-            return f"whole groups{of}"
-        return f"whole groups{of} ({number_text(len(self.dealt))} of them)"
+        n_groups = "" if self.dealt is None else f" ({number_text(len(self.dealt))} of them)"
+        return f"whole groups{of}{n_groups}"
 
     def of_dataset(self, rows: RowsOfFolds) -> GroupFolds:
         own = self
         if self.n_folds is None:
             own = replace(self, n_folds=_PRESUMED_GROUPS, is_each=True)
         if self.by is not None:
-            return replace(own, places=(_place(self.by, rows),))
+            return super(GroupFolds, own).of_dataset(rows)
         if rows.groups is None:
             raise InputError(
                 "GroupFolds() holds out the groups of the rows, which have none; give groups= to fit, or to "
@@ -194,11 +210,8 @@ class GroupFolds(Folds):
             )
         return replace(own, places=(rows.groups,))
 
-    def _hashes(self, keys: Keys) -> np.ndarray:
-        return group_hashes(keys.column(self.places[0]))
-
     def units(self, keys: Keys) -> np.ndarray:
-        return self._hashes(keys)
+        return group_hashes(keys.column(self.places[0]))
 
     def survey(self, keys: Keys) -> GroupCounts:
         values = keys.column(self.places[0])
@@ -206,37 +219,34 @@ class GroupFolds(Folds):
         return GroupCounts.of(group_hashes(values[~is_null]), None, int(is_null.sum()))
 
     def decided(self, survey: GroupCounts) -> GroupFolds:
+        n_groups = len(survey.hashes)
+        n_folds = n_groups if self.is_each else self.n_folds
         if survey.n_null:
             raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
-        if len(survey.hashes) > MAX_COUNTED:
+        if n_groups > MAX_COUNTED:
             if self.is_each:
                 raise InputError(
                     f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
                 )
             return self
-        if self.is_each:
-            return replace(self, n_folds=len(survey.hashes), is_each=False).decided(survey)
-        if len(survey.hashes) < self.n_folds:
-            n_groups = len(survey.hashes)
+        if n_groups == 1:
+            raise InputError("all rows are of one group, of which none can be held out; give others, or none")
+        if n_groups < n_folds:
             raise InputError(
-                f"there are {n_groups} groups, and each of {self.n_folds} folds needs one; give fewer folds: "
+                f"there are {n_groups} groups, and each of {n_folds} folds needs one; give fewer folds: "
                 f"GroupFolds(n_folds={n_groups})"
-                if n_groups > 1
-                else "all rows are of one group, of which none can be held out; give others, or none"
             )
-        assert self.seed is not None
         # Ties in random order, and not by value: numbers of patients or shops often are in cycles.
-        order = np.lexsort((row_hash(survey.hashes, self.seed), -survey.counts))
-        own_fold, sizes = np.empty(len(order), np.int64), np.zeros(self.n_folds, np.int64)
+        order = np.lexsort((self.hashed(survey.hashes), -survey.counts))
+        own_fold, sizes = np.empty(n_groups, np.int64), np.zeros(n_folds, np.int64)
         for group in order:
             own_fold[group] = fold = int(np.argmin(sizes))
             sizes[fold] += survey.counts[group]
-        return replace(self, dealt=survey.hashes, own_fold=own_fold)
+        return replace(self, n_folds=n_folds, dealt=survey.hashes, own_fold=own_fold)
 
     def sums(self, keys: Keys) -> Memberships:
-        hashes = self._hashes(keys)
-        assert self.seed is not None
-        folds = (row_hash(hashes, self.seed) % np.uint64(self.n_folds)).astype(np.int64)
+        hashes = self.units(keys)
+        folds = remainders(self.hashed(hashes), self.n_folds)
         if self.dealt is not None and self.own_fold is not None:
             at = np.minimum(np.searchsorted(self.dealt, hashes), len(self.dealt) - 1)
             folds = np.where(self.dealt[at] == hashes, self.own_fold[at], folds)
@@ -262,17 +272,12 @@ class OrderCounts:
 
     @classmethod
     def of(cls, values: np.ndarray, counts: np.ndarray, error: int = 0) -> OrderCounts:
-        order = np.lexsort(values.T[::-1])
-        values, counts = values[order], counts[order]
-        is_first = np.r_[True, (values[1:] != values[:-1]).any(axis=1)]
-        starts = np.flatnonzero(is_first)
-        counts = np.add.reduceat(counts, starts)
-        if len(starts) > _MAX_KEPT:
+        values, counts = _counted(values, counts)
+        if len(values) > _MAX_KEPT:
             # Ranks of the values that stay are exact here; those that another part has between are not.
-            pairs = np.arange(0, len(starts), 2)
-            starts, counts = starts[pairs], np.add.reduceat(counts, pairs)
+            values, counts = values[::2], np.add.reduceat(counts, np.arange(0, len(values), 2))
             error += int(counts.max())
-        return cls(values[starts], counts, error)
+        return cls(values, counts, error)
 
     def merge(self, other: OrderCounts) -> OrderCounts:
         values = np.concatenate([self.values, other.values])
@@ -280,7 +285,7 @@ class OrderCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class ForwardFolds(Folds):
+class ForwardFolds(ColumnFolds):
     """What comes later: each fold is a span of time, and its model is fitted to rows before it alone.
 
     The rows are cut into n_folds + 1 spans of about equal numbers of rows, of which the first is held out by
@@ -303,59 +308,36 @@ class ForwardFolds(Folds):
     n_folds: int = 5
     gap: Any = 0
     window: Any = None
-    places: tuple[str | int, ...] = field(default=(), repr=False)
     is_time: bool = field(default=False, repr=False)
-    # Where the runs begin that sums are of, ascending; and the runs that folds judge and are fitted to.
-    edges: np.ndarray | None = field(default=None, repr=False)
-    test_runs: np.ndarray | None = field(default=None, repr=False)  # (n_folds, 2): first, behind the last
-    train_runs: np.ndarray | None = field(default=None, repr=False)
+    starts: np.ndarray | None = field(default=None, repr=False)  # of the spans, (n_folds, n_columns)
     error: int = field(default=0, repr=False)  # rows by which the spans' sizes may differ from what was meant
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
 
     @property
-    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def names(self) -> tuple[Any, ...]:
         return () if self.by is None else _names(self.by)
 
     @property
-    def needs_all_rows(self) -> bool:  # type: ignore[override]
-        return self.by is None
-
-    @property
     def words(self) -> str:
-        order = "the rows' order" if self.by is None else listed([*map(str, self.names)])
+        order = "the rows' order" if self.by is None else self.columns_called
         gap, window = (f"{x:g}" if is_number(x) else x for x in (self.gap, self.window))
         more = "" if not self.gap else f", less a gap of {gap}"
         more += "" if self.window is None else f", at most {window} back"
         more += f"; of equal sizes to within {self.error:,} rows" if self.error else ""
         return f"spans of {order}, each held out of a model of what came before{more}"
 
-    @property
-    def n_sums(self) -> int:
-        if self.edges is not None:
-            return len(self.edges) + 1
-        return self.n_folds * (1 + bool(self.gap) + (self.window is not None)) + 1
-
-    @property
-    def test(self) -> np.ndarray:
-        return _runs(self.test_runs, self.n_folds, self.n_sums)
-
-    @property
-    def train(self) -> np.ndarray:
-        return _runs(self.train_runs, self.n_folds, self.n_sums)
-
     def of_dataset(self, rows: RowsOfFolds) -> ForwardFolds:
-        places = tuple(_place(name, rows) for name in self.names)
-        is_time = any(_is_time(place, rows) for place in places)
-        if len(places) > 1 and (self.gap or self.window is not None):
+        found = super().of_dataset(rows)
+        if len(self.names) > 1 and (self.gap or self.window is not None):
             raise InputError(
-                f"a gap or a window of several columns ({listed([*map(str, self.names)])}) has no unit; "
-                f"give one column of times"
+                f"a gap or a window of several columns ({self.columns_called}) has no unit; give one column "
+                f"of times"
             )
-        found = replace(self, places=places, is_time=is_time)
-        gap, window = found._span("gap", self.gap), found._span("window", self.window)
-        if places:
+        found = replace(found, is_time=any(_is_time(place, rows) for place in found.places))
+        gap, _ = found._span("gap"), found._span("window")
+        if self.by is not None:
             return found
         n, length = rows.n_rows, rows.n_rows // (self.n_folds + 1)
         if not length or n - self.n_folds * length <= gap:
@@ -365,10 +347,11 @@ class ForwardFolds(Folds):
             )
         # As scikit-learn's TimeSeriesSplit: the first span takes what does not divide.
         starts = [n - (self.n_folds - k) * length for k in range(self.n_folds)]
-        return found._with_starts(np.array(starts, float)[:, None], gap, window)
+        return replace(found, starts=np.array(starts, float)[:, None])
 
-    def _span(self, name: str, given: Any) -> float:
-        """A gap or window in the column's units; infinite for None."""
+    def _span(self, name: str) -> float:
+        """The gap or the window in the column's units; infinite without a window."""
+        given = getattr(self, name)
         if given is None and name == "window":
             return np.inf
         if self.is_time and not (is_number(given) and given == 0):
@@ -377,62 +360,69 @@ class ForwardFolds(Folds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
+            hint = f"; {_AS_TIMES.format(self.by)}" if self.by and isinstance(given, str) else ""
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
-    def _values(self, keys: Keys) -> np.ndarray:
-        return _points(self, keys) if self.places else keys.numbers.astype(np.float64)[:, None]
+    def points(self, keys: Keys) -> np.ndarray:
+        return super().points(keys) if self.places else keys.numbers.astype(np.float64)[:, None]
 
     def survey(self, keys: Keys) -> OrderCounts | None:
-        if self.by is None:
-            return None
-        values = self._values(keys)
-        return OrderCounts.of(values, np.ones(len(values), np.int64))
+        return None if self.by is None else OrderCounts.of(self.points(keys), np.ones(len(keys), np.int64))
 
-    def decided(self, survey: OrderCounts | None) -> ForwardFolds:
-        if survey is None:
-            return self
-        n, length = int(survey.counts.sum()), int(survey.counts.sum()) // (self.n_folds + 1)
+    def decided(self, survey: OrderCounts) -> ForwardFolds:
         before = np.cumsum(survey.counts) - survey.counts  # rows before each value
+        n, last = int(survey.counts.sum()), len(before) - self.n_folds
         starts: list[int] = []
         for fold in range(self.n_folds):
-            least = starts[-1] + 1 if starts else 1
-            most = len(before) - (self.n_folds - fold)
+            least, most = starts[-1] + 1 if starts else 1, last + fold
             if least > most:
                 raise InputError(
-                    f"{listed([*map(str, self.names)])} has {len(before)} different values, and "
-                    f"{self.n_folds} forward folds need {self.n_folds + 1}; give fewer folds"
+                    f"{self.columns_called} has {len(before)} different values, and {self.n_folds} forward "
+                    f"folds need {self.n_folds + 1}; give fewer folds"
                 )
             # The value whose rank is nearest to where the span would begin if all values differed.
-            wanted = np.abs(before[least : most + 1] - (n - (self.n_folds - fold) * length))
-            starts.append(least + int(np.argmin(wanted)))
-        found = replace(self, error=survey.error)
-        spans = found._span("gap", self.gap), found._span("window", self.window)
-        return found._with_starts(survey.values[starts], *spans)
+            wanted = n - (self.n_folds - fold) * (n // (self.n_folds + 1))
+            starts.append(least + int(np.argmin(np.abs(before[least : most + 1] - wanted))))
+        return replace(self, starts=survey.values[starts], error=survey.error)
 
-    def _with_starts(self, starts: np.ndarray, gap: float, window: float) -> ForwardFolds:
-        """The folds whose spans begin at these values, of shape (n_folds, n_columns)."""
-        # Each row enters one sum, of the run between two edges, and what a fold judges or is fitted to is a
-        # row of runs: a gap costs one more sum a fold, a window another, and the sweep nothing.
-        ends, begins = starts - gap, starts - gap - window
-        every = np.concatenate([starts, ends, begins] if starts.shape[1] == 1 else [starts])
-        edges = np.unique(every[np.isfinite(every).all(axis=1)], axis=0)
+    # Each row enters one sum, of the run between two bounds, and what a fold judges or is fitted to is a row
+    # of runs: a gap costs one more sum a fold, a window another, and the sweep nothing.
 
-        def at(values: np.ndarray) -> np.ndarray:
-            return _ranks(values, edges)
+    @property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where the spans begin, and where the rows of their models begin and end, (n_folds, n_columns)."""
+        assert self.starts is not None
+        ends = self.starts - self._span("gap")
+        return self.starts, ends - self._span("window"), ends
 
-        behind = np.r_[at(starts)[1:], len(edges) + 1]
-        test_runs = np.stack([at(starts), behind], axis=1)
-        is_compound = starts.shape[1] > 1
-        train_runs = np.stack(
-            [0 * behind if is_compound else at(begins), at(starts if is_compound else ends)], axis=1
-        )
-        return replace(self, edges=edges, test_runs=test_runs, train_runs=train_runs)
+    @property
+    def _edges(self) -> np.ndarray:
+        every = np.concatenate(self._bounds)
+        return np.unique(every[np.isfinite(every).all(axis=1)], axis=0)
+
+    @property
+    def n_sums(self) -> int:
+        if self.starts is None:
+            return self.n_folds * (1 + bool(self.gap) + (self.window is not None)) + 1
+        return len(self._edges) + 1
+
+    @property
+    def test(self) -> np.ndarray:
+        first = _ranks(self._bounds[0], self._edges)
+        return self._between(first, np.append(first[1:], self.n_sums))
+
+    @property
+    def train(self) -> np.ndarray:
+        _, begins, ends = (_ranks(bound, self._edges) for bound in self._bounds)
+        return self._between(begins, ends)
+
+    def _between(self, first: np.ndarray, behind: np.ndarray) -> np.ndarray:
+        runs = np.arange(self.n_sums)
+        return ((runs >= first[:, None]) & (runs < behind[:, None])).astype(np.int8)
 
     def sums(self, keys: Keys) -> Memberships:
-        assert self.edges is not None
-        return Memberships(len(keys), _ranks(self._values(keys), self.edges))
+        return Memberships(len(keys), _ranks(self.points(keys), self._edges))
 
 
 def _seconds(span: Any) -> float:
@@ -452,33 +442,21 @@ def _ranks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How many edges, ascending, are at or before each value; several columns are in lexicographic order."""
     if values.shape[1] == 1:
         return np.searchsorted(edges[:, 0], values[:, 0], side="right")
-    ranks = np.zeros(len(values), np.int64)
-    for edge in edges:  # a few a fold
-        is_behind, is_equal = np.zeros(len(values), bool), np.ones(len(values), bool)
-        for column, at in zip(values.T, edge, strict=True):
-            is_behind |= is_equal & (column > at)
-            is_equal &= column == at
-        ranks += is_behind | is_equal
-    return ranks
-
-
-def _runs(runs: np.ndarray | None, n_folds: int, n_sums: int) -> np.ndarray:
-    """Coefficients 1 of the sums of each run, shape (n_folds, n_sums); zeros before they are known."""
-    if runs is None:
-        return np.zeros((n_folds, n_sums), np.int8)
-    numbers = np.arange(n_sums)
-    return ((numbers >= runs[:, :1]) & (numbers < runs[:, 1:])).astype(np.int8)
+    order = np.lexsort(np.concatenate([edges, values]).T[::-1])  # of equal ones edges stay before values
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(order < len(edges))
+    return ranks[len(edges) :]
 
 
 # Cells of a map.
 
-_MAX_CELLS, _MAX_COUNTED_CELLS = 2**16, 2**23
+_MAX_CELLS, _MAX_WRITTEN_OUT = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
 _FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
 _FULL_BESIDE = 1 / 3  # of the mean rows of a cell
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _MAX_SHIFTS = 100
-_PLACES = "the places to be predicted"
+_PLACES = "places to be predicted"
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,7 +473,7 @@ class Occupancy:
     @classmethod
     def of(cls, points: np.ndarray) -> Occupancy:
         extents = np.ptp(points, axis=0)
-        # At first some 2²⁰ cells, which are counted without sorting; of one value a cell has its size.
+        # At first some 2²⁰ cells over the bounds; of one value a cell has its size.
         extents = np.where(extents > 0, extents, np.maximum(np.abs(points).max(axis=0), 2.0**-500))
         exponents = np.frexp(extents)[1] - 20 // points.shape[1]
         cells = np.floor(np.ldexp(points, -exponents)).astype(np.int64)
@@ -503,39 +481,40 @@ class Occupancy:
 
     @classmethod
     def _joined(cls, exponents: np.ndarray, cells: np.ndarray, counts: np.ndarray) -> Occupancy:
-        first = cells.min(axis=0)
-        spans = np.ptp(cells, axis=0).astype(float) + 1
-        if spans.prod() <= _MAX_COUNTED_CELLS:
-            shape = tuple(spans.astype(int))
-            all_counts = np.bincount(np.ravel_multi_index(tuple((cells - first).T), shape), counts)
-            occupied = np.flatnonzero(all_counts)
-            unique, sums = np.stack(np.unravel_index(occupied, shape), axis=1) + first, all_counts[occupied]
-        else:
-            unique, own = np.unique(cells, axis=0, return_inverse=True)
-            sums = np.bincount(own.ravel(), counts)
-        found = cls(exponents, unique, sums.astype(np.int64))
-        return found if len(unique) <= _MAX_CELLS else found.coarser(exponents + 1)
+        found = cls(exponents, *_counted(cells, counts))
+        return found if len(found.cells) <= _MAX_CELLS else found.coarser(exponents + 1)
+
+    def _at(self, exponents: np.ndarray) -> np.ndarray:
+        return self.cells >> np.minimum(exponents - self.exponents, 63)
 
     def coarser(self, exponents: np.ndarray) -> Occupancy:
         """The same rows in cells of larger pitches."""
-        return self._joined(exponents, self.cells >> np.minimum(exponents - self.exponents, 63), self.counts)
+        return self._joined(exponents, self._at(exponents), self.counts)
 
     def merge(self, other: Occupancy) -> Occupancy:
         exponents = np.maximum(self.exponents, other.exponents)
-        one, two = self.coarser(exponents), other.coarser(exponents)
-        exponents = np.maximum(one.exponents, two.exponents)
-        one, two = one.coarser(exponents), two.coarser(exponents)
-        cells, counts = np.concatenate([one.cells, two.cells]), np.concatenate([one.counts, two.counts])
-        return self._joined(exponents, cells, counts)
+        cells = np.concatenate([self._at(exponents), other._at(exponents)])
+        return self._joined(exponents, cells, np.concatenate([self.counts, other.counts]))
 
     @property
     def pitches(self) -> np.ndarray:
         return np.ldexp(1.0, self.exponents)
 
     @property
-    def extents(self) -> np.ndarray:
-        """From the first to the last occupied cell of each column."""
-        return (np.ptp(self.cells, axis=0) + 1) * self.pitches
+    def first(self) -> np.ndarray:
+        return self.cells.min(axis=0)
+
+    @property
+    def shape(self) -> np.ndarray:
+        """Cells from the first to the last occupied one of each column."""
+        return np.ptp(self.cells, axis=0) + 1
+
+    @property
+    def grid(self) -> np.ndarray:
+        """The rows of all cells over the bounds."""
+        found = np.zeros(self.shape, np.int64)
+        found[tuple((self.cells - self.first).T)] = self.counts
+        return found
 
 
 def _gaps(occupied: np.ndarray) -> np.ndarray:
@@ -559,7 +538,7 @@ def _floats(name: str, given: Any) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockFolds(Folds):
+class BlockFolds(ColumnFolds):
     """Cells of a map: the rows of a cell are held out together, as are those of other cells of its fold.
 
     Parameters
@@ -593,13 +572,7 @@ class BlockFolds(Folds):
     buffer: float = 0.0
     like: Any = None
     seed: int | None = None
-    places: tuple[str | int, ...] = field(default=(), repr=False)
     pitches: np.ndarray | None = field(default=None, repr=False)  # of the cells, (d,)
-    first_cell: np.ndarray | None = field(default=None, repr=False)  # of the grid of `held`, (d,)
-    held: np.ndarray | None = field(default=None, repr=False)  # by cell the folds that hold it out, as bits
-    share: float = field(default=0.3, repr=False)  # of the rows that such a fold holds out
-    needs_all_rows = False
-    is_drawn = True
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
@@ -615,43 +588,31 @@ class BlockFolds(Folds):
             raise InputError(f"like must be 'gaps', rows or a grid, got {self.like!r}")
 
     @property
-    def names(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def names(self) -> tuple[Any, ...]:
         return _names(self.columns)
 
     @property
     def words(self) -> str:
-        names = listed([f"column {name}" if isinstance(name, int) else name for name in self.names])
-        if self.like is not None:
-            shape = "the gaps" if isinstance(self.like, str) and self.like == "gaps" else _PLACES
-            return f"rows in the shape of {shape} on {names}"
         cells = "" if self.pitches is None else " × ".join(f"{pitch:.3g}" for pitch in self.pitches) + " "
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
-        return f"{cells}cells of {names}{near}"
+        return f"{cells}cells of {self.columns_called}{near}"
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
-        found = replace(self, places=tuple(_place(name, rows) for name in self.names))
-        if self.size is None:
-            return found
-        sizes = np.atleast_1d(_floats("size", self.size))
-        if sizes.shape not in ((1,), (len(self.names),)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-            raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
-        return found if self.like is not None else replace(found, pitches=np.resize(sizes, len(self.names)))
+        found = super().of_dataset(rows)
+        if self.size is not None and self.pitches is None:
+            sizes = np.atleast_1d(_floats("size", self.size))
+            if sizes.shape not in ((1,), (len(self.names),)) or not (np.isfinite(sizes) & (sizes > 0)).all():
+                raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
+            found = replace(found, pitches=np.resize(sizes, len(self.names)))
+        return found if self.like is None else CopyFolds(**vars(found))
 
     def survey(self, keys: Keys) -> Occupancy | None:
-        return Occupancy.of(_points(self, keys)) if self.pitches is None else None
+        return Occupancy.of(self.points(keys)) if self.pitches is None else None
 
-    def decided(self, survey: Occupancy | None) -> Folds:
-        if survey is None:
-            return self
-        if self.like is not None:
-            return self._like(survey)
-        pitches = survey.extents / _BLOCKS ** (1 / len(self.names))
-        return replace(self, pitches=pitches)
-
-    # Cells by a hash.
+    def decided(self, survey: Occupancy) -> Folds:
+        return replace(self, pitches=survey.shape * survey.pitches / _BLOCKS ** (1 / len(self.names)))
 
     def _cells(self, points: np.ndarray) -> np.ndarray:
-        assert self.pitches is not None
         cells = np.floor(points / self.pitches)
         if not (np.abs(cells) < 2.0**62).all():
             raise InputError(
@@ -660,35 +621,26 @@ class BlockFolds(Folds):
         return cells.astype(np.int64)
 
     def _hashes(self, cells: np.ndarray) -> np.ndarray:
-        assert self.seed is not None
         bits = np.full(len(cells), self.seed, np.uint64)
         for column in cells.T:  # one after the other, so that cells of equal sums differ
-            bits = mixed_bits(bits ^ row_hash(column.astype(np.uint64), self.seed))
+            bits = mixed_bits(bits ^ self.hashed(column.astype(np.uint64)))
         return bits
 
     def _folds_of(self, cells: np.ndarray) -> np.ndarray:
-        return (self._hashes(cells) % np.uint64(self.n_folds)).astype(np.int64)
+        return remainders(self._hashes(cells), self.n_folds)
 
     def units(self, keys: Keys) -> np.ndarray:
-        return self._hashes(self._cells(_points(self, keys)))
+        return self._hashes(self._cells(self.points(keys)))
 
-    def sums(self, keys: Keys) -> Memberships:
-        points = _points(self, keys)
-        if self.held is not None:
-            bits = self._held_by(points)
-            is_held = (bits[:, None] >> np.arange(self.n_folds, dtype=np.uint64)) & np.uint64(1)
-            entered = np.concatenate([np.ones((len(bits), 1), bool), is_held.astype(bool)], axis=1)
-            rows, numbers = np.nonzero(entered)
-            return Memberships(len(keys), numbers, rows)
-        own = self._folds_of(self._cells(points))
-        if not self.buffer:
-            return Memberships(len(keys), own)
-        near = np.zeros((len(points), 2 * self.n_folds), bool)
-        near[:, self.n_folds :] = self._near(points)
-        near[np.arange(len(own)), self.n_folds + own] = False  # they are held out anyway
-        near[np.arange(len(own)), own] = True
-        rows, numbers = np.nonzero(near)
-        return Memberships(len(keys), numbers, rows)
+    def _entered(self, points: np.ndarray) -> np.ndarray:
+        """Whether points enter each sum: that of their own fold, and those of rows near a cell of another."""
+        rows, own = np.arange(len(points)), self._folds_of(self._cells(points))
+        entered = np.zeros((len(points), self.n_sums), bool)
+        if self.buffer:
+            entered[:, self.n_folds :] = self._near(points)
+            entered[rows, self.n_folds + own] = False
+        entered[rows, own] = True
+        return entered
 
     def _near(self, points: np.ndarray) -> np.ndarray:
         """Whether a cell of each fold is no farther than the buffer, bool (n_rows, n_folds)."""
@@ -705,74 +657,96 @@ class BlockFolds(Folds):
             found[rows, self._folds_of(cells[rows] + step)] = True
         return found
 
-    # Copies of a shape.
+    def sums(self, keys: Keys) -> Memberships:
+        if not self.buffer:
+            return Memberships(len(keys), remainders(self.units(keys), self.n_folds))
+        rows, numbers = np.nonzero(self._entered(self.points(keys)))
+        return Memberships(len(keys), numbers, rows)
 
-    def _like(self, survey: Occupancy) -> Folds:
-        shape = self._shape_of(survey)
-        assert self.seed is not None
-        if shape is None:
+    @property
+    def n_sums(self) -> int:
+        return self.n_folds * (2 if self.buffer else 1)
+
+    @property
+    def memberships(self) -> float:
+        if not self.buffer or self.pitches is None:
+            return 1.0
+        # Of random places: counted, since distances to corners have no short formula.
+        rng = np.random.Generator(np.random.PCG64(0))
+        places = rng.random((1000, len(self.names))) * 50 * self.pitches
+        return float(self._entered(places).sum(axis=1).mean())
+
+    @property
+    def total(self) -> np.ndarray:
+        return (np.arange(self.n_sums) < self.n_folds).astype(np.int8)
+
+    @property
+    def train(self) -> np.ndarray:
+        near = np.eye(self.n_folds, self.n_sums, self.n_folds, dtype=np.int8) if self.buffer else 0
+        return self.total - self.test - near
+
+
+@dataclass(frozen=True, eq=False)
+class CopyFolds(BlockFolds):
+    """Copies of a shape: a sum for each, of the rows that it holds out, and one of all rows."""
+
+    first_cell: np.ndarray | None = field(default=None, repr=False)  # of the grid of `held`, (d,)
+    held: np.ndarray | None = field(default=None, repr=False)  # by cell the folds that hold it out, as bits
+    share: float = field(default=0.3, repr=False)  # of the rows that a fold holds out
+
+    @property
+    def shape(self) -> str:
+        return self.like if isinstance(self.like, str) else _PLACES
+
+    @property
+    def words(self) -> str:
+        return f"rows in the shape of the {self.shape} on {self.columns_called}"
+
+    def survey(self, keys: Keys) -> Occupancy:
+        return Occupancy.of(self.points(keys))
+
+    def decided(self, survey: Occupancy) -> Folds:
+        survey, wanted = self._shape_in(survey)
+        if not _FEWEST_GAPS <= wanted.mean() <= 0.5:
             return HashFolds(self.n_folds, self.seed)
-        wanted, occupied, first, exponents = shape
-        share, counts = wanted.mean(), occupied / occupied.sum()
-        held, shares = np.zeros(wanted.shape, np.uint64), []
-        for fold in range(self.n_folds):
-            rng = stream(self.seed, "copies", fold)
-            drawn = []
-            for _ in range(_MAX_SHIFTS):
-                copy = wanted[
-                    tuple(slice(None, None, 1 if up else -1) for up in rng.random(wanted.ndim) < 0.5)
-                ]
-                copy = np.roll(copy, rng.integers(0, wanted.shape), axis=tuple(range(wanted.ndim)))
-                drawn.append((abs(np.log(max(counts[copy].sum(), 1e-9) / share)), copy))
-                if drawn[-1][0] <= np.log(2):
-                    break
-            _, copy = min(drawn, key=lambda pair: pair[0])
-            held |= copy.astype(np.uint64) << np.uint64(fold)
-            shares.append(float(counts[copy].sum()))
+        assert self.seed is not None
+        rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
+        copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]
+        bits = [copy.astype(np.uint64) << np.uint64(fold) for fold, copy in enumerate(copies)]
         return replace(
             self,
-            like=self.like if isinstance(self.like, str) else _PLACES,
-            pitches=np.ldexp(1.0, exponents),
-            first_cell=first,
-            held=held,
-            share=float(np.mean(shares)),
+            like=self.shape,
+            pitches=survey.pitches,
+            first_cell=survey.first,
+            held=np.sum(bits, axis=0),
+            share=float(np.mean([rows[copy].sum() for copy in copies])),
         )
 
-    def _shape_of(self, survey: Occupancy) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-        """Whether each cell over the bounds is wanted, its rows, the first cell and the pitches' exponents.
-
-        None where no cell is.
-        """
-        if self.size is not None:
-            sizes = np.broadcast_to(np.asarray(self.size, dtype=np.float64), len(self.names))
-            survey = survey.coarser(np.maximum(survey.exponents, np.round(np.log2(sizes)).astype(int)))
+    def _shape_in(self, survey: Occupancy) -> tuple[Occupancy, np.ndarray]:
+        """Cells so coarse that their emptiness says something, and whether each over the bounds is wanted."""
+        if self.pitches is not None:
+            survey = survey.coarser(np.maximum(survey.exponents, np.round(np.log2(self.pitches)).astype(int)))
         # Rows along a track have few cells within wide bounds, all of which are written out here.
-        while np.prod(np.ptp(survey.cells, axis=0) + 1.0) > _MAX_COUNTED_CELLS:
+        while np.prod(survey.shape.astype(float)) > _MAX_WRITTEN_OUT:
             survey = survey.coarser(survey.exponents + 1)
         while True:
-            first = survey.cells.min(axis=0)
-            occupied = np.zeros(np.ptp(survey.cells, axis=0) + 1, np.int64)
-            occupied[tuple((survey.cells - first).T)] = survey.counts
-            wanted = self._wanted(survey, first, occupied)
+            wanted = self._wanted(survey)
             # Coarser until few cells are empty by chance, and rows along tracks fill half of the bounds.
             is_coarse = survey.counts.sum() >= _ROWS_A_CELL * len(survey.counts) and wanted.mean() <= 0.5
-            if self.size is not None or is_coarse or max(occupied.shape) <= 2:
-                break
+            if self.pitches is not None or is_coarse or max(wanted.shape) <= 2:
+                return survey, wanted
             survey = survey.coarser(survey.exponents + 1)
-        if wanted.mean() < _FEWEST_GAPS or wanted.mean() > 0.5:
-            return None
-        return wanted, occupied, first, survey.exponents
 
-    def _wanted(self, survey: Occupancy, first: np.ndarray, occupied: np.ndarray) -> np.ndarray:
+    def _wanted(self, survey: Occupancy) -> np.ndarray:
         if isinstance(self.like, str):
-            return _gaps(occupied)
-        cells = np.floor(self._wanted_points() / survey.pitches).astype(np.int64) - first
-        cells = np.unique(cells[((cells >= 0) & (cells < occupied.shape)).all(axis=1)], axis=0)
+            return _gaps(survey.grid)
+        cells = np.floor(self._wanted_points() / survey.pitches).astype(np.int64) - survey.first
+        cells = cells[((cells >= 0) & (cells < survey.shape)).all(axis=1)]
         if not len(cells):
             raise InputError(
                 "none of the places of `like` is within the bounds of the rows; give others, or 'gaps'"
             )
-        wanted = np.zeros(occupied.shape, bool)
+        wanted = np.zeros(survey.shape, bool)
         wanted[tuple(cells.T)] = True
         return wanted
 
@@ -785,50 +759,45 @@ class BlockFolds(Folds):
         points = _floats("like", self.like)
         if points.ndim != 2 or points.shape[1] != len(self.names) or not np.isfinite(points).all():
             raise InputError(
-                f"like must have a finite value of each of {listed([*map(str, self.names)])} a row, got "
-                f"shape {points.shape}"
+                f"like must have a finite value of each of {self.columns_called} a row, got shape "
+                f"{points.shape}"
             )
         return points
 
-    def _held_by(self, points: np.ndarray) -> np.ndarray:
-        assert self.held is not None and self.first_cell is not None
-        cells = self._cells(points) - self.first_cell
+    def sums(self, keys: Keys) -> Memberships:
+        assert self.held is not None
+        cells = self._cells(self.points(keys)) - self.first_cell
         # Rows outside of the bounds, which came later, are as those at the border.
-        return self.held[tuple(np.clip(cells, 0, np.array(self.held.shape) - 1).T)]
+        bits = self.held[tuple(np.clip(cells, 0, np.array(self.held.shape) - 1).T)]
+        is_held = (bits[:, None] >> np.arange(self.n_folds, dtype=np.uint64)) & np.uint64(1)
+        rows, numbers = np.nonzero(np.insert(is_held, self.n_folds, 1, axis=1))
+        return Memberships(len(keys), numbers, rows)
 
     @property
     def n_sums(self) -> int:
-        if self.like is not None:
-            return self.n_folds + 1
-        return self.n_folds * (2 if self.buffer else 1)
+        return self.n_folds + 1
 
     @property
-    def memberships(self) -> float:  # type: ignore[override]
-        if self.like is not None:
-            return 1 + self.share * self.n_folds
-        if not self.buffer or self.pitches is None:
-            return 1.0
-        # Folds near a place, of random ones: counted, since distances to corners have no short formula.
-        own = replace(self, seed=0) if self.seed is None else self
-        places = np.random.Generator(np.random.PCG64(0)).random((1000, len(self.names))) * 50 * self.pitches
-        near = own._near(places)
-        near[np.arange(len(places)), own._folds_of(own._cells(places))] = False
-        return 1.0 + float(near.sum(axis=1).mean())
+    def memberships(self) -> float:
+        return 1 + self.share * self.n_folds
 
     @property
     def total(self) -> np.ndarray:
-        if self.like is not None:
-            return np.eye(1, self.n_sums, dtype=np.int8)[0]
-        return np.repeat(np.array([1, 0], np.int8), [self.n_folds, self.n_sums - self.n_folds])
+        return (np.arange(self.n_sums) == self.n_folds).astype(np.int8)
 
-    @property
-    def test(self) -> np.ndarray:
-        return np.eye(self.n_folds, self.n_sums, int(self.like is not None), dtype=np.int8)
 
-    @property
-    def train(self) -> np.ndarray:
-        near = np.eye(self.n_folds, self.n_sums, self.n_folds, dtype=np.int8) if self.buffer else 0
-        return self.total - self.test - near
+def _copy(wanted: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A shape mirrored and shifted at random, over about as many of the rows as of the cells."""
+    best, least = wanted, np.inf
+    for _ in range(_MAX_SHIFTS):
+        mirrored = np.flip(wanted, tuple(np.flatnonzero(rng.random(wanted.ndim) >= 0.5)))
+        copy = np.roll(mirrored, rng.integers(0, wanted.shape), axis=tuple(range(wanted.ndim)))
+        miss = abs(np.log(max(rows[copy].sum(), 1e-9) / wanted.mean()))
+        if miss < least:
+            best, least = copy, miss
+        if least <= np.log(2):
+            break
+    return best
 
 
 # Any folds, by the rows that each one judges and is fitted to.
@@ -870,7 +839,7 @@ class PatternFolds(Folds):
     """
 
     places: tuple[str | int, ...]
-    judged: np.ndarray  # (n_folds, n_numbers), bool
+    judged: np.ndarray  # (n_folds, n_numbers), int8
     fitted: np.ndarray
     name: str  # what made them
 
@@ -888,11 +857,11 @@ class PatternFolds(Folds):
 
     @property
     def test(self) -> np.ndarray:
-        return self.judged.astype(np.int8)
+        return self.judged
 
     @property
     def train(self) -> np.ndarray:
-        return self.fitted.astype(np.int8)
+        return self.fitted
 
     def sums(self, keys: Keys) -> Memberships:
         return Memberships(len(keys), keys.column(self.places[0]).astype(np.int64))
@@ -913,105 +882,29 @@ class PatternFolds(Folds):
             raise InputError("it judges rows that it is fitted to; give disjoint rows")
         packed = np.packbits(table.reshape(n_rows, -1), axis=1)
         _, first, numbers = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-        fitted, judged = table[first].transpose(1, 2, 0)
+        fitted, judged = table[first].transpose(1, 2, 0).astype(np.int8)
         folds = cls(places=(column,), judged=judged, fitted=fitted, name=name)
         return folds, numbers.ravel()
-
-
-@dataclass(frozen=True, eq=False)
-class SomeFolds(Folds):
-    """Some of the folds of others: without those that have no model."""
-
-    whole: Folds
-    kept: tuple[int, ...]
-
-    @property
-    def places(self) -> tuple[str | int, ...]:  # type: ignore[override]
-        return self.whole.places
-
-    @property
-    def n_folds(self) -> int:  # type: ignore[override]
-        return len(self.kept)
-
-    @property
-    def n_sums(self) -> int:
-        return self.whole.n_sums
-
-    @property
-    def memberships(self) -> float:  # type: ignore[override]
-        return self.whole.memberships
-
-    @property
-    def words(self) -> str:
-        return self.whole.words
-
-    @property
-    def total(self) -> np.ndarray:
-        return self.whole.total
-
-    @property
-    def test(self) -> np.ndarray:
-        return self.whole.test[list(self.kept)]
-
-    @property
-    def train(self) -> np.ndarray:
-        return self.whole.train[list(self.kept)]
-
-    def units(self, keys: Keys) -> np.ndarray | None:
-        return self.whole.units(keys)
-
-    def sums(self, keys: Keys) -> Memberships:
-        return self.whole.sums(keys)
-
-    def of_dataset(self, rows: RowsOfFolds) -> SomeFolds:
-        return replace(self, whole=self.whole.of_dataset(rows))
-
-    def after(self, n_rows: int) -> SomeFolds:
-        return replace(self, whole=self.whole.after(n_rows))
 
 
 # Folds in files.
 
 
-def folds_to_dict(folds: Folds) -> dict[str, Any]:
-    """A JSON-compatible description, from which `folds_from_dict` makes the folds again."""
-    return {"kind": type(folds).__name__} | {
-        one.name: _to_plain(getattr(folds, one.name))
-        for one in fields(folds)  # type: ignore[arg-type]  # all kinds are dataclasses
-    }
-
-
 def folds_from_dict(values: Mapping[str, Any]) -> Folds:
     """The folds of a file; raises ModelFileError for others."""
-    kinds = (
-        NoFolds,
-        HashFolds,
-        OneHeldOut,
-        ContiguousFolds,
-        GroupFolds,
-        ForwardFolds,
-        BlockFolds,
-        PatternFolds,
-    )
-    by_name: dict[str, Any] = {kind.__name__: kind for kind in (*kinds, SomeFolds)}
-    if values.get("kind") not in by_name:
-        raise ModelFileError(f"its folds are of an unknown kind: {values.get('kind')!r}")
+    kinds = _kinds(Folds)
+    if values["kind"] not in kinds:
+        raise ModelFileError(f"its folds are of an unknown kind: {values['kind']!r}")
     own = {name: _from_plain(value) for name, value in values.items() if name != "kind"}
-    found: Folds = by_name[values["kind"]](**own)
+    found: Folds = kinds[values["kind"]](**own)
     return found
 
 
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes())).decode()
-        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
-    if isinstance(value, Folds):
-        return folds_to_dict(value)
-    if isinstance(value, list | tuple):
-        return [_to_plain(one) for one in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if isinstance(value, str | bool | int | float | None) else str(value)
+def _kinds(of: Any) -> dict[str, Any]:
+    found = {of.__name__: of}
+    for kind in of.__subclasses__():
+        found |= _kinds(kind)
+    return found
 
 
 def _from_plain(value: Any) -> Any:
@@ -1021,18 +914,3 @@ def _from_plain(value: Any) -> Any:
         data = zlib.decompress(base64.b64decode(value["data"]))
         return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
     return tuple(map(_from_plain, value)) if isinstance(value, list) else value
-
-
-# What differs between parts of one dataset, or means nothing for sums.
-_OF_PARTS = ("first_row", "n_rows", "seed")
-
-
-def same_rule(first: Folds, second: Folds) -> bool:
-    """Whether folds hold the same rows out, so that their sums may be added.
-
-    Rows at random, and runs of rows, may be others in each part: any partition of the rows is as good.
-    """
-    one, two = (folds_to_dict(folds) for folds in (first, second))
-    if isinstance(first, HashFolds | ContiguousFolds):
-        one, two = ({k: v for k, v in values.items() if k not in _OF_PARTS} for values in (one, two))
-    return one == two

@@ -24,7 +24,6 @@ from distrff.cli.build import KERNELS as KERNEL_NAMES
 from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
-from distrff.preprocessing.splits import folds_to_dict
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ MAP = "--folds blocks --block-columns lon,lat"
     ],
 )
 def test_choices_of_folds(words, expected):
-    assert folds_to_dict(estimator_of(words).cv) == folds_to_dict(expected)
+    assert estimator_of(words).cv.to_dict() == expected.to_dict()
 
 
 @pytest.mark.parametrize(

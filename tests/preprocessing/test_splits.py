@@ -14,15 +14,14 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.preprocessing import splits
-from distrff.preprocessing.folds import Folds, HashFolds, Keys
+from distrff.preprocessing.folds import Folds, HashFolds, Keys, SomeFolds, same_rule
 from distrff.preprocessing.splits import (
     BlockFolds,
+    CopyFolds,
     ForwardFolds,
     GroupFolds,
     PatternFolds,
     folds_from_dict,
-    folds_to_dict,
-    same_rule,
     translated,
 )
 from tests.support.fits import refusal
@@ -56,7 +55,7 @@ def decided(folds: Folds, keys: Keys, rng: np.random.Generator | None = None, **
     first, *others = (folds.survey(keys.chosen(run)) for run in np.split(np.arange(len(keys)), cuts))
     for other in others:
         first = first and first.merge(other)
-    return folds.decided(first)
+    return folds if first is None else folds.decided(first)
 
 
 def masks(folds: Folds, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
@@ -241,7 +240,7 @@ def test_folds_have_the_shape_of_the_places_to_be_predicted(rng: np.random.Gener
     X = with_hole(rng)
     keys = keys_of(x=X[:, 0], y=X[:, 1])
     folds = decided(BlockFolds(["x", "y"], like=like), keys, rng)
-    assert isinstance(folds, BlockFolds) and folds.held is not None and folds.pitches is not None
+    assert isinstance(folds, CopyFolds) and folds.held is not None and folds.pitches is not None
     areas = []
     for fold in range(5):
         held = (folds.held >> np.uint64(fold)) & np.uint64(1) == 1
@@ -257,7 +256,7 @@ def test_folds_have_the_shape_of_the_places_to_be_predicted(rng: np.random.Gener
     assert folds.share == pytest.approx(judged.mean(), rel=1e-9)
     assert folds.memberships == pytest.approx(folds.sums(keys).counts().mean(), rel=1e-9)
     assert (judged.mean(axis=0) > 0.05).all() and (judged.mean(axis=0) < 0.35).all()
-    others = decided(BlockFolds(["x", "y"], like=like), keys_of(x=X[::-1, 0], y=X[::-1, 1]), rng)
+    others: Any = decided(BlockFolds(["x", "y"], like=like), keys_of(x=X[::-1, 0], y=X[::-1, 1]), rng)
     np.testing.assert_array_equal(others.held, folds.held)
 
 
@@ -265,7 +264,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
     X = rng.uniform(-1, 1, (5000, 2))
     for folds in (BlockFolds([0, 1], like="gaps"), BlockFolds([0, 1], like="gaps", size=0.2)):
         full = decided(folds, keys_of(X), rng)
-        assert folds_to_dict(full) == folds_to_dict(HashFolds(5, 7))
+        assert full == HashFolds(5, 7)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +277,10 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
         (lambda: BlockFolds([0, 1], buffer=np.inf), "buffer must be a number"),
         (lambda: BlockFolds([0, 1], buffer=1, like="gaps"), "buffer goes with cells"),
         (lambda: BlockFolds([0, 1], like="holes"), "like must be 'gaps', rows or a grid, got 'holes'"),
-        (lambda: BlockFolds([0, 1], like=np.ones((3, 3))), "like must have a finite value of each of 0, 1"),
+        (
+            lambda: BlockFolds([0, 1], like=np.ones((3, 3))),
+            "like must have a finite value of each of column 0",
+        ),
         (
             lambda: BlockFolds([0, 1], like=[[50.0, 50.0]]),
             "none of the places of `like` is within the bounds",
@@ -290,7 +292,10 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
         (lambda: ForwardFolds(0, 0), "n_folds must be a positive integer"),
         (lambda: ForwardFolds(None, 200), "100 rows are too few for 200 forward folds"),
         (lambda: ForwardFolds(None, 3, gap=25), "too few for 3 forward folds with a gap of 25 rows"),
-        (lambda: ForwardFolds([0, 1], gap=1), "a gap or a window of several columns (0, 1) has no unit"),
+        (
+            lambda: ForwardFolds([0, 1], gap=1),
+            "a gap or a window of several columns (column 0, column 1) has no",
+        ),
         (
             lambda: ForwardFolds(0, gap="7d"),
             "gap must be a number of units of 0 of at least 0, got '7d'",
@@ -467,9 +472,9 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
         ForwardFolds(["t", 0]),
     ]
     made = [decided(folds, keys) for folds in kinds]
-    made.append(splits.SomeFolds(made[0], (1, 3)))
+    made.append(SomeFolds(made[0], (1, 3)))
     for folds in made:
-        again = folds_from_dict(folds_to_dict(folds))
+        again = folds_from_dict(folds.to_dict())
         np.testing.assert_array_equal(masks(again, keys), masks(folds, keys))
         np.testing.assert_array_equal(again.sums(keys).numbers, folds.sums(keys).numbers)
         assert [same_rule(again, other) for other in made] == [folds is other for other in made]
