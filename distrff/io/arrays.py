@@ -39,6 +39,7 @@ from distrff.io.dataset import (
 )
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
+from distrff.preprocessing.profile import as_declared
 from distrff.preprocessing.table import FIELDS, RawColumn
 from distrff.preprocessing.words import word_of
 from distrff.utils.random import new_key
@@ -983,10 +984,12 @@ def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
 
 
 def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
-    """The values of an Arrow column: times of the `dtype`, numbers as they are stored, or else objects."""
+    """The values of a column: times of the `dtype`, which text may spell, numbers as they are, or objects."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if dtype.kind in "mM":
+        if _is_text(column.type):
+            return as_declared({name: raw_column(column, name)}, {name: "time"})[name].plain()
         return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
     if not is_feature(column.type):
         return _objects(column)
