@@ -207,12 +207,12 @@ def what_matters(
     `partial_dependence`.
     """
     frozen, seed = model_to_explain(model), resolve_seed(random_state)
-    (judge, dataset, which), run = judged_rows(model, frozen, data), begin_run()
-    groups = column_groups(frozen, dataset.column_names)
-    rows = drawn_rows(run, judge, dataset, MAX_ROWS, seed, with_target=True)
+    judged, run = judged_rows(model, frozen, data), begin_run()
+    groups = column_groups(frozen, judged.dataset.column_names)
+    rows = drawn_rows(run, judged.model, judged.dataset, MAX_ROWS, seed, with_target=True)
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
-    importance = importance_of(run, judge, dataset, groups, rows, seed, which, max_rows)
+    importance = importance_of(run, judged, groups, rows, max_rows, seed)
     # NaN, of a column whose replacements all lie outside, is not larger.
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     grids: list[Grid] = []
@@ -221,7 +221,8 @@ def what_matters(
             grids += grids_of(group, rows)
     if not grids:
         return importance, None
-    return importance, dependence_on(run, frozen, dataset, grids, rows.thinned(max_curve_rows, seed), seed)
+    rows = rows.thinned(max_curve_rows, seed)
+    return importance, dependence_on(run, frozen, judged.dataset, grids, rows, seed)
 
 
 def dependence_on(

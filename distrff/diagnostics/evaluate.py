@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -80,19 +80,24 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     )
 
 
+class JudgedRows(NamedTuple):
+    """Rows to judge a frozen model on; this has the models of the fit's folds where they are its rows."""
+
+    model: Model
+    dataset: Dataset
+    which: str  # as `Evaluation` says
+
+
 def judged_rows(
     model: Any, frozen: Model, data: Any = None, y: Any = None, sample_weight: Any = None
-) -> tuple[Model, Dataset, str]:
-    """Rows to judge a frozen model on, by default those of the fit, and which they are, as `Evaluation` says.
-
-    The model that judges them has the models of the fit's folds, if it had any and these are its rows.
-    """
+) -> JudgedRows:
+    """Rows to judge a model on; an estimator knows those of its fit."""
     if hasattr(model, "_judged_rows"):
-        dataset, folds, rows = model._judged_rows(data, y, sample_weight)
-        return replace(frozen, folds=folds), dataset, rows
+        dataset, folds, which = model._judged_rows(data, y, sample_weight)
+        return JudgedRows(replace(frozen, folds=folds), dataset, which)
     if data is None:
         raise InputError(ROWS_UNKNOWN)
-    return frozen, rows_for(model, data, y, sample_weight), "the rows given"
+    return JudgedRows(frozen, rows_for(model, data, y, sample_weight), "the rows given")
 
 
 # The pass.

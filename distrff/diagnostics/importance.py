@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from distrff.diagnostics.evaluate import judged_rows, judging_cuts
+from distrff.diagnostics.evaluate import JudgedRows, judged_rows, judging_cuts
 from distrff.diagnostics.quality import judged_on
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
@@ -245,27 +245,20 @@ def permutation_importance(
             "permutation_importance judges numbers or one class a row; of several labels, fit one classifier "
             "each"
         )
-    judge, dataset, which = judged_rows(model, frozen, data, y, sample_weight)
-    groups = chosen_groups(column_groups(frozen, dataset.column_names), columns)
-    run = begin_run()
-    rows = drawn_rows(run, judge, dataset, max_rows, seed, with_target=True)
-    return importance_of(run, judge, dataset, groups, rows, seed, which, max_rows)
+    judged, run = judged_rows(model, frozen, data, y, sample_weight), begin_run()
+    groups = chosen_groups(column_groups(frozen, judged.dataset.column_names), columns)
+    rows = drawn_rows(run, judged.model, judged.dataset, max_rows, seed, with_target=True)
+    return importance_of(run, judged, groups, rows, max_rows, seed)
 
 
 # The pass, and the tasks.
 
 
 def importance_of(
-    run: Run,
-    model: Model,
-    dataset: Dataset,
-    groups: Sequence[ColumnGroup],
-    drawn: DrawnRows,
-    seed: int,
-    which: str,
-    max_rows: int,
+    run: Run, judged: JudgedRows, groups: Sequence[ColumnGroup], drawn: DrawnRows, max_rows: int, seed: int
 ) -> PermutationImportance:
     """The importance of columns to the predictions of at most so many of the drawn rows."""
+    model, dataset, which = judged
     held_out = np.flatnonzero(drawn.judge >= 0)
     if not len(held_out):
         raise InputError(

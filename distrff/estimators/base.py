@@ -84,7 +84,7 @@ class SolverParameters:
     callbacks: Any = None
 
 
-def open_rows(X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Dataset:
+def open_rows(X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Dataset:
     """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps."""
     X = as_frame(X)
     if is_dataframe_like(X) and holds_more_than_numbers(X):
@@ -450,7 +450,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
-        dataset = open_rows(X, y, sample_weight, groups=groups)
+        dataset = open_rows(X, y, sample_weight, groups)
         if not dataset.n_targets:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
@@ -869,31 +869,23 @@ def _lazily(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> A
     X = dataset.X
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    light = replace(model, report={}, steps=None, posterior=None)
-    kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
+    light = replace(model, report={}, steps=None, posterior=None, folds=folds)
+    kept = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
     names = [place for place in folds.folds.places if isinstance(place, str)]
     none = {name: np.empty(0, dataset.id_dtypes[name]) for name in names}
-    X_of_none = np.zeros((0, model.n_columns))
-    meta = folds.output(model, Keys(np.zeros(0, np.int64), none, X_of_none), method)
+    meta = light.out_of_fold(Keys(np.zeros(0, np.int64), none, np.zeros((0, model.n_columns))), method)
     # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
     # first row as a block of another array, and their columns likewise.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
     columns = [dataset.id_readers[name].lazy("y").rechunk((X.chunks[0],))[:, None] for name in names]
-    return block_by_block(_block, X, numbers, *columns, kept=kept, names=names, method=method, meta=meta)
+    return block_by_block(_block, X, numbers, *columns, model=kept, names=names, method=method, meta=meta)
 
 
 def _block(
-    X: Any,
-    start: np.ndarray,
-    *columns: np.ndarray,
-    kept: tuple[Model, FoldModels],
-    names: list[str],
-    method: str,
+    X: Any, start: np.ndarray, *columns: np.ndarray, model: Model, names: list[str], method: str
 ) -> np.ndarray:
     """The method's result for the rows of a block that begins at a row's number."""
-    model, folds = kept
-    numbers = np.arange(int(start[0, 0]), int(start[0, 0]) + X.shape[0])
     of_rows = {name: values[:, 0] for name, values in zip(names, columns, strict=True)}
-    return folds.output(model, Keys(numbers, of_rows, X), method)
+    return model.out_of_fold(Keys(start[0, 0] + np.arange(X.shape[0]), of_rows, X), method)

@@ -97,19 +97,17 @@ def gram(
             "fit a KernelRidge on these, which forms none"
         )
     seed, steps = resolve_seed(random_state), None if like is None else like.steps
-    X, y, sample_weight, groups = through_steps(steps, data, y, sample_weight, groups)
-    dataset = open_rows(X, y, sample_weight, groups=groups)
+    dataset = open_rows(*through_steps(steps, data, y, sample_weight, groups))
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
-        if like.folds is not None:
-            dataset = with_raw_columns(dataset, data, like.folds)
         # Not ignored: whoever gives another number expects other folds.
         if cv is not None and cv != like.n_folds:
             raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
+        # Files of earlier versions do not hold the rule.
+        folds = folds_by(fold_by, like.n_folds, seed) if like.folds is None else like.folds
+        dataset = with_raw_columns(dataset, data, folds)
         with _observed() as observer:
-            # Files of earlier versions do not hold the rule.
-            folds = folds_by(fold_by, like.n_folds, seed) if like.folds is None else like.folds
             return sums_of(prepared_like(dataset, like, folds, seed=seed, observer=observer), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")

@@ -101,7 +101,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         # Pipelines pass a target to all of their steps.
-        return open_rows(X, None, sample_weight, groups=groups)
+        return open_rows(X, None, sample_weight, groups)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
         return {"y_is_1d": False}

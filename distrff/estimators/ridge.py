@@ -143,17 +143,15 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         self._solve_sums()
         return self
 
-    def _later_rows(
-        self, sums: Statistics, X: Any, y: Any, sample_weight: Any, groups: Any
-    ) -> tuple[Any, Any, Any, Any]:
-        """Rows of a later call: raw tables go through the steps of the first one."""
-        X, y, sample_weight, groups = through_steps(sums.steps, X, y, sample_weight, groups)
+    def _later_rows(self, sums: Statistics, *given: Any) -> tuple[Any, ...]:
+        """X, y, weights and groups of a later call: raw tables go through the steps of the first one."""
+        X, *others = through_steps(sums.steps, *given)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        return X, y, sample_weight, groups
+        return X, *others
 
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
@@ -594,31 +592,23 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         return super().classes_
 
     def partial_fit(
-        self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        classes: Any = None,
-        *,
-        groups: Any = None,
+        self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None, *, groups: Any = None
     ) -> Self:
         """Add rows to the Gram, and solve for the model of all rows so far.
 
-        See `KernelRidge.partial_fit`. The report has no accuracy of such a fit, whose rows are gone.
+        The report has no accuracy of such a fit, whose rows are gone.
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,), or of 0 and 1 of shape (n_samples, n_labels)
-        sample_weight : array-like of shape (n_samples,), optional
+        X, y, sample_weight, groups
+            As for `KernelRidge.partial_fit`; y of labels, or of 0 and 1 of shape (n_samples, n_labels).
         classes : array-like of shape (n_classes,), optional
             At the first call: all labels that any call may bring. Default: those of its rows.
 
         Raises
         ------
         InputError
-            As that of `KernelRidge`; for labels that are not among the classes, other classes than at the
+            As `KernelRidge.partial_fit`; for labels that are not among the classes, other classes than at the
             first call, and ``class_weight="balanced"``, which follows from all rows (a dict does not).
         """
         return self._grow(X, y, sample_weight, groups, classes)

@@ -115,16 +115,12 @@ class KernelSVC(MarginClassifier):
         1/‖w‖, the distance in feature space from f = 0 to the nearest rows.
     rkhs_norm_ : float or ndarray of shape (n_classes,)
         ‖w‖₂, the norm of f under the approximate kernel.
-    features_ : FeatureMap
-        The fitted clone.
     report_ : FitReport
         With `primal`, `dual` and `duality_gap`, of the class of largest gap.
-    plan_ : Plan
     n_iter_ : int
         Light sweeps, or passes of SGD, of the fit to all rows.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, where columns have names
-    seed_ : int
+    features_, plan_, model_, n_features_in_, feature_names_in_, seed_
+        As those of `KernelRidge`.
 
     Notes
     -----

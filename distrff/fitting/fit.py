@@ -278,8 +278,8 @@ def prepare(fit: FitContext) -> PreparedFit:
         scaling = fit.start.scaling
         if moving := scaling.ignored(statistics.columns):
             warn(
-                f"{columns_called(dataset, moving)} had one value in all rows of the first fit and has no "
-                f"effect since, but differs in these rows; fit a clone to learn from it",
+                f"{columns_called(moving, dataset.column_names)} had one value in all rows of the first fit "
+                f"and has no effect since, but differs in these rows; fit a clone to learn from it",
                 DataWarning,
             )
     else:
@@ -333,24 +333,25 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
     """
     folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
     census = fit.sum("fold census", FoldCensus(folds, targets, cuts.tile_rows), cuts)
-    n_never = int(census[-1, 0])
-    judged, fitted = folds.test @ census[:-1], folds.train @ census[:-1]
-    lacks = ["" for _ in judged]
-    for fold, (of_test, of_train) in enumerate(zip(judged, fitted, strict=True)):
-        if not of_test[0] > 0:
+    lacks = {}
+    for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
+        judged, fitted = (of_sums @ census[:-1] for of_sums in coefs)
+        if not judged.sum() > 0:
             lacks[fold] = "it holds no row of positive weight out"
-        elif not of_train[0] > 0:
+        elif not fitted.sum() > 0:
             lacks[fold] = "no row is left to fit its model to"
-        elif isinstance(targets, ClassTargets) and (empty := np.flatnonzero(~(of_train[1:] > 0))).size:
-            lacks[fold] = f"the rows of its model lack the class {targets.classes[empty].tolist()[0]!r}"
-    kept = tuple(fold for fold, why in enumerate(lacks) if not why)
-    if len(kept) == len(lacks):
-        return fit.problem, n_never
-    skipped = listed([f"fold {fold + 1} of {len(lacks)}: {why}" for fold, why in enumerate(lacks) if why])
-    if not kept:
+        elif isinstance(targets, ClassTargets) and not (fitted > 0).all():
+            lacks[fold] = (
+                f"the rows of its model lack the class {targets.classes[~(fitted > 0)].tolist()[0]!r}"
+            )
+    if not lacks:
+        return fit.problem, int(census[-1, 0])
+    skipped = listed([f"fold {fold + 1} of {folds.n_folds}: {why}" for fold, why in lacks.items()])
+    if len(lacks) == folds.n_folds:
         raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
-    # Rows of these are held out by none: few fits need another pass that counts them.
+    kept = tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
+    # Rows of the others are held out by none: few fits need another pass that counts them.
     problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
     return with_usable_folds(replace(fit, problem=problem), targets)
 
@@ -550,11 +551,8 @@ def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
     # The last folds first: of spans of time their models have the most rows.
     for fold in reversed(range(folds.n_folds)):
         more, fewer = held_out | is_judged[:, fold], fitted & is_fitted[:, fold]
-        if fewer.sum() < max(1, more.sum()):
-            continue
-        held_out, fitted = more, fewer
-        if held_out.mean() >= _HELD_OUT_OF_SAMPLE:
-            break
+        if fewer.sum() >= max(1, more.sum()) and held_out.mean() < _HELD_OUT_OF_SAMPLE:
+            held_out, fitted = more, fewer
     if not held_out.any():
         # Of each fold fewer rows are fitted than judged, as of a short window.
         fold = int(np.argmax(is_fitted.sum(axis=0) * is_judged.any(axis=0)))

@@ -556,22 +556,20 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
 def checked_folds(cv: Any, fold_by: str, seed: int) -> Folds:
     """The folds of `cv` and `fold_by`; raises InputError for a wrong number of them."""
     one_of("fold_by", fold_by, FOLD_RULES)
-    if is_auto := isinstance(cv, str) and cv == "auto":
-        cv = _N_FOLDS
-    if isinstance(cv, list | tuple) or (hasattr(cv, "split") and hasattr(cv, "get_n_splits")):
-        splitter = list(cv) if isinstance(cv, tuple) else cv
-        return AnySplitter(splitter=splitter, seed=child_seed(seed, "folds"))
+    is_auto, drawn = isinstance(cv, str) and cv == "auto", child_seed(seed, "folds")
     if isinstance(cv, Folds):
         check_count("seed", cv.seed, 0, or_none=True)
         if fold_by != "hash":
             raise InputError(f"fold_by={fold_by!r} goes with a number of folds, got cv={cv!r}; leave it out")
         if isinstance(cv, HashFolds | ContiguousFolds):
             check_count("n_folds", cv.n_folds, 2)
-        return cv.drawn_from(child_seed(seed, "folds")) if cv.seed is None else cv
-    if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
+        return cv.drawn_from(drawn) if cv.seed is None else cv
+    if isinstance(cv, list | tuple) or (hasattr(cv, "split") and hasattr(cv, "get_n_splits")):
+        return AnySplitter(splitter=list(cv) if isinstance(cv, tuple) else cv, seed=drawn)
+    if not is_auto and (not is_number(cv) or not isinstance(cv, Integral) or cv < 2):
         others = "" if is_number(cv) else ", 'auto', folds such as GroupFolds() or a splitter of scikit-learn"
         raise InputError(f"cv must be an integer of at least 2, the number of folds{others}, got {cv!r}")
-    folds = folds_by(fold_by, int(cv), seed)
+    folds = folds_by(fold_by, _N_FOLDS if is_auto else int(cv), seed)
     return replace(folds, is_free=is_auto) if isinstance(folds, AutoFolds) else folds
 
 

@@ -16,14 +16,13 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
-from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.linalg import in_float64
+from distrff.utils.linalg import factor, in_float64, inverse_of_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
 
@@ -159,7 +158,7 @@ def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any
 
 def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     """Notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
-    dataset, notes = fit.dataset, []
+    dataset, names, notes = fit.dataset, fit.dataset.column_names, []
     if dataset.skipped_columns:
         notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
     table = dataset.table_report or {}
@@ -172,17 +171,17 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}
     if unsearched:
         notes.append(
-            f"constant in all rows: {columns_called(dataset, unsearched)}; left out by length_scale='ard', "
-            f"so that other values in later rows do not count either"
+            f"constant in all rows: {columns_called(unsearched, names)}; left out by length_scale='ard', so "
+            f"that other values in later rows do not count either"
         )
     constant = set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched
     ignored = set(fit.scaling.ignored()) & constant
     if ignored:
-        notes.append(f"constant in all rows: {columns_called(dataset, ignored)}; nothing is learnt from them")
+        notes.append(f"constant in all rows: {columns_called(ignored, names)}; nothing is learnt from them")
     if constant := constant - ignored:  # unscaled, say, or fitted by sums that later rows go on with
         notes.append(
-            f"constant in all rows: {columns_called(dataset, constant)}; another value in new rows changes "
-            f"predictions: leave them out"
+            f"constant in all rows: {columns_called(constant, names)}; another value in new rows "
+            f"changes predictions: leave them out"
         )
     if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
         notes.append(
@@ -191,13 +190,9 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     return notes
 
 
-def columns_called(dataset: Dataset, columns: Iterable[int]) -> str:
-    """Names of the first of some columns."""
-    return columns_named(sorted(columns), dataset.column_names)
-
-
-def columns_named(positions: Sequence[int], names: Sequence[str] | None) -> str:
-    """The same by their names."""
+def columns_called(columns: Iterable[int], names: Sequence[str] | None) -> str:
+    """What the first of some columns are called."""
+    positions = sorted(columns)
     called = [column_called(j, None if names is None else names[j]) for j in positions[:_MAX_NAMES]]
     more = [f"{len(positions) - _MAX_NAMES} more"] if len(positions) > _MAX_NAMES else []
     return ", ".join(called + more)
@@ -455,14 +450,15 @@ def _scores(mse: float, variance: np.ndarray) -> dict[str, Any]:
 def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
     labels = fit.statistics.labels
     assert labels is not None and isinstance(model.targets, ClassTargets)
-    F, y, s, of = _judged(fit, result, model)
+    judged = _judged(fit, result, model)
+    F, y, s = judged[:3]
     majority = labels.labels[[int(labels.weights.argmax())]]
     chosen, known = model.targets.chosen(F), model.targets.indices(y)
     right = chosen == known
     is_constant = (chosen == chosen[0]).all() and (known != known[0]).any()
     return {
         "kind": "classes",
-        **_accuracy(right, s, of),
+        **judged.accuracy(right),
         "balanced_accuracy": _mean_recall(right, known, s),
         "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
         "majority": majority.tolist()[0],
@@ -479,29 +475,42 @@ def _mean_recall(right: np.ndarray, known: np.ndarray, s: np.ndarray) -> float:
 
 def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
     assert fit.statistics.targets is not None
-    F, y, s, of = _judged(fit, result, model)
+    judged = _judged(fit, result, model)
+    F, y, s = judged[:3]
     has_label, is_usual = fit.targets.encode(y) > 0, fit.statistics.targets.mean > 0.5
     wrong, constant = (F > 0) != has_label, has_label != is_usual
     return {
         "kind": "labels",
-        **_accuracy(~wrong.any(axis=1), s, of),
+        **judged.accuracy(~wrong.any(axis=1)),
         "hamming_loss": float((s @ wrong).mean() / s.sum()),
         "constant_hamming_loss": float((s @ constant).mean() / s.sum()),
     }
 
 
-class _JudgedRows(NamedTuple):
-    """Which rows were judged, how many, and which judgements go together; None where each is for itself."""
+class _Judged(NamedTuple):
+    """Judgements of some rows: decision values, targets, weights, and which of them go together from 0."""
 
+    F: np.ndarray
+    y: np.ndarray
+    s: np.ndarray
+    units: np.ndarray  # none where each is for itself
     rows: str
     n_rows: int
-    units: np.ndarray | None
+
+    def accuracy(self, right: np.ndarray) -> dict[str, Any]:
+        """The share of rows that are right, with its standard error."""
+        accuracy = float(self.s @ right / self.s.sum())
+        if len(self.units):  # the sums of those that go together are the terms
+            terms = np.bincount(self.units, self.s * (right - accuracy))
+            error = np.linalg.norm(terms) * np.sqrt(len(terms) / max(1, len(terms) - 1))
+        else:
+            error = np.sqrt(np.square(self.s) @ np.square(right - accuracy))
+        error = float(error / self.s.sum())
+        return {"rows": self.rows, "n_rows": self.n_rows, "accuracy": accuracy, "accuracy_error": error}
 
 
-def _judged(
-    fit: PreparedFit, result: FitResult, model: Model
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, _JudgedRows]:
-    """Decision values, targets and weights of some rows of the first pass, a judgement each."""
+def _judged(fit: PreparedFit, result: FitResult, model: Model) -> _Judged:
+    """Judgements of some rows of the first pass."""
     sample = fit.statistics.sample()
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
@@ -509,34 +518,17 @@ def _judged(
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
+    judges, F = replace(model, folds=result.fold_models).judged(keys)
+    if not len(F):  # the folds hold out none of these rows
+        return _judged(fit, replace(result, fold_models=None), model)
+    rows = np.arange(len(y)) if judges.rows is None else judges.rows
+    where, units = "the rows of the fit", None
     if result.fold_models is not None:
-        units = fit.problem.folds.units(keys)
-        judges, F = replace(model, folds=result.fold_models).judged(keys)
-        if judges.rows is None:
-            return F, y, s, _JudgedRows("out of fold", len(y), units)
-        if len(rows := judges.rows):
-            # Judgements of one row are no more independent than those of the rows of a group.
-            units = rows if units is None else units[rows]
-            of = _JudgedRows("out of fold", len(np.unique(rows)), units)
-            return F, y[rows], s[rows] * judges.shares(), of
-    # Without folds, or where these hold out none of the rows at hand.
-    return model.decision(keys.X), y, s, _JudgedRows("the rows of the fit", len(y), None)
-
-
-def _accuracy(right: np.ndarray, s: np.ndarray, of: _JudgedRows) -> dict[str, Any]:
-    """The share of rows that are right, with its standard error."""
-    accuracy = float(s @ right / s.sum())
-    if of.units is None:
-        error = np.sqrt(np.square(s) @ np.square(right - accuracy))
-    else:  # that of the sums of the units
-        sums = np.bincount(np.unique(of.units, return_inverse=True)[1], s * (right - accuracy))
-        error = np.linalg.norm(sums) * np.sqrt(len(sums) / max(1, len(sums) - 1))
-    return {
-        "rows": of.rows,
-        "n_rows": of.n_rows,
-        "accuracy": accuracy,
-        "accuracy_error": float(error / s.sum()),
-    }
+        where, units = "out of fold", fit.problem.folds.units(keys)
+    if units is None and judges.rows is not None:
+        units = np.arange(len(y))  # judgements of one row are no more independent than the rows of a group
+    together = np.empty(0, np.int64) if units is None else np.unique(units[rows], return_inverse=True)[1]
+    return _Judged(F, y[rows], s[rows] * judges.shares(), together, where, len(np.unique(rows)))
 
 
 # Are rows near each other alike? A cheap look at runs of rows, by kernel ridge of the fit's own map.
@@ -643,7 +635,8 @@ def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    return np.linalg.inv(K + penalty * np.eye(len(K)))
+    A = inverse_of_factor(factor(K + penalty * np.eye(len(K)), overwrite=True))
+    return A + np.triu(A.T, 1)  # to zeros, where the factor had them
 
 
 def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:
@@ -674,11 +667,11 @@ def parts_by_columns(X: np.ndarray, names: Sequence[str] | None) -> Iterator[tup
             parts = _cells(X[:, columns])
             # A model of the others needs some.
             if np.bincount(parts).max() <= len(X) / 2:
-                yield f"{word} of {columns_named(columns, names)}", parts
+                yield f"{word} of {columns_called(columns, names)}", parts
     others = (j for j in range(min(X.shape[1], _MOST_COLUMNS)) if j not in used)
     dealt = ((j, _dealt_values(X[:, j])) for j in others if (X[:, j] == np.round(X[:, j])).all())
     for j, parts in islice(((j, parts) for j, parts in dealt if parts is not None), _MOST_GROUPS):
-        yield f"values of {columns_named([j], names)}", parts
+        yield f"values of {columns_called([j], names)}", parts
 
 
 def _cells(places: np.ndarray) -> np.ndarray:

@@ -207,9 +207,9 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 @dataclass(frozen=True)
 class FoldCensus(Reduction):
-    """Reduction to the weight of each sum's rows, all and by class, and the number that no fold judges.
+    """Reduction to the weight of each sum's rows by class, and the number of rows that no fold judges.
 
-    An array of shape (n_sums + 1, 1 + n_classes), the last row for rows without a fold, which are counted.
+    An array of shape (n_sums + 1, n_classes), whose last row begins with that number; one class of numbers.
     """
 
     folds: Folds
@@ -219,20 +219,20 @@ class FoldCensus(Reduction):
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.folds.n_sums + 1) * (1 + self.targets.n_outputs)
 
-    def update(self, total: np.ndarray | None, rows: Rows, arrays: Arrays) -> np.ndarray:
-        n_classes = len(self.targets.classes) if isinstance(self.targets, ClassTargets) else 0
-        found = np.zeros((self.folds.n_sums + 1, 1 + n_classes)) if total is None else total.copy()
+    def zero(self) -> np.ndarray:
+        n_classes = len(self.targets.classes) if isinstance(self.targets, ClassTargets) else 1
+        return np.zeros((self.folds.n_sums + 1, n_classes))
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         for block in rows.tiles(self.tile_rows):
-            n = block.X.shape[0]
-            s = np.ones(n) if block.sample_weight is None else block.sample_weight
-            of_row = np.zeros((n, 1 + n_classes))
-            of_row[:, 0] = s
+            keys, s = block.keys, block.sample_weight
+            entered, classes = self.folds.sums(keys), np.zeros(len(keys), np.intp)
             if isinstance(self.targets, ClassTargets):
-                of_row[np.arange(n), 1 + self.targets.indices(block.y)] = s
-            entered = self.folds.sums(block.keys)
-            np.add.at(found, entered.numbers, of_row if entered.rows is None else of_row[entered.rows])
-            found[-1, 0] += np.count_nonzero(self.folds.held_out(block.keys).counts() == 0)
-        return found
+                classes = self.targets.indices(block.y)
+            own = slice(None) if entered.rows is None else entered.rows
+            np.add.at(total, (entered.numbers, classes[own]), 1.0 if s is None else s[own])
+            total[-1, 0] += np.count_nonzero(self.folds.held_out(keys).counts() == 0)
+        return total
 
 
 # The pass for the sums over all rows that the fit of a feature map takes.

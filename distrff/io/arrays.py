@@ -966,16 +966,11 @@ def is_feature(t: pa.DataType) -> bool:
     return is_number(t.value_type if pa.types.is_fixed_size_list(t) else t)
 
 
-def value_type(t: pa.DataType) -> pa.DataType:
-    """The type of the entries of a list, or of the values of a category; else the type itself."""
-    return t.value_type if pa.types.is_fixed_size_list(t) or pa.types.is_dictionary(t) else t
-
-
 def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
-    """The NumPy type of an Arrow column's values: that of objects for all but numbers and times."""
+    """The NumPy type of a column's values, or of their entries: objects for all but numbers and times."""
     # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row
     # is read. A time with a zone is a point in time, in UTC: NumPy has no zones.
-    t = t.value_type if pa.types.is_dictionary(t) else t
+    t = t.value_type if pa.types.is_dictionary(t) or pa.types.is_fixed_size_list(t) else t
     if pa.types.is_date(t):
         return np.dtype("M8[D]" if pa.types.is_date32(t) else "M8[ms]")
     if pa.types.is_timestamp(t) or pa.types.is_duration(t):

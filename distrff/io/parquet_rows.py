@@ -30,7 +30,6 @@ from distrff.io.arrays import (
     list_width,
     numpy_type,
     raw_kind,
-    value_type,
 )
 from distrff.io.dataset import Dataset, Span, check_shape
 from distrff.io.storage import (
@@ -240,7 +239,7 @@ def parquet_table(
     return ParquetTable(
         parts=tuple(parts),
         kinds={field.name: raw_kind(field.type) for field in schema},
-        dtypes=single_values(field.with_nullable(field.name in nullable) for field in schema),
+        dtypes=single_values((field.name, field.type, field.name in nullable) for field in schema),
         name=name,
         row_bytes=sum(_row_bytes(field.type) for field in schema),
         row_labels=footers[0].row_labels,
@@ -539,10 +538,8 @@ def columns_of(
     schema: pa.Schema, names: Sequence[str], nullable: frozenset[str], is_1d: bool = False
 ) -> Columns:
     """The array that the columns `names` become."""
-    types = {name: value_type(schema.field(name).type) for name in names}
-    dtype = OBJECT
-    if all(map(is_number, types.values())):
-        dtype = np.result_type(*(numpy_type(t, name in nullable) for name, t in types.items()))
+    dtypes = [numpy_type(schema.field(name).type, name in nullable) for name in names]
+    dtype = np.result_type(*dtypes) if all(dtype.kind in "biuf" for dtype in dtypes) else OBJECT
     labels = [label for name in names for label in _labels(name, schema.field(name).type)]
     return Columns(tuple(names), tuple(labels), dtype, is_1d and len(labels) == 1)
 

@@ -106,8 +106,8 @@ class Piece(NamedTuple):
 class RawSource(ABC):
     """Raw rows in pieces, as conversions read them. Methods that only text needs do nothing by default.
 
-    `kinds` maps each column, in order, to the kind of its `RawColumn`: "unknown" if only the values can
-    tell, None for a type that no step encodes.
+    `kinds` maps each column, in order, to the kind of its `RawColumn`: "null" where only the values can tell,
+    None for a type that no step encodes.
     """
 
     kinds: Mapping[str, str | None]
@@ -299,7 +299,7 @@ class RawEncoding(Encoding):
             raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
         self.name, self.required, self.drops_rows = name, required, bool(required)
         self.names = tuple(dict.fromkeys((name, *required)))
-        self.reads_times = declared == "time" and table.kinds[name] == "text"
+        self.reads_times = declared == "time" and table.dtypes[name] == OBJECT
         dtype = np.dtype("M8[us]") if self.reads_times else table.dtypes[name]
         self.columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
         self.row_bytes = _VALUE_BYTES * len(self.names)
@@ -307,14 +307,12 @@ class RawEncoding(Encoding):
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         dtype = self.columns["y"].dtype
         if self.reads_times:
-            column = as_declared(raw_columns(batch, (self.name,)), {self.name: "time"})[self.name]
-            values, missing = column.values.view(dtype), column.missing()
-            values = values if missing is None else np.where(missing, np.datetime64("NaT"), values)
+            raw = raw_columns(batch, (self.name,))
+            values = as_declared(raw, {self.name: "time"})[self.name].plain()
         else:
-            column = batch.column(self.names.index(self.name))
-            values = array_values(column, dtype, self.name).astype(dtype, copy=False)
+            values = array_values(batch.column(self.name), dtype, self.name)
         kept = complete_rows(raw_columns(batch, self.required).values())
-        return {"y": values if kept is None else values[kept]}
+        return {"y": (values if kept is None else values[kept]).astype(dtype, copy=False)}
 
 
 @dataclass(frozen=True)
@@ -803,12 +801,14 @@ _PART_ROWS = 2**17
 _VALUE_BYTES = 16  # about
 
 
-def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
-    """The kind of a column, given an empty array of it; None if Arrow has no type for it."""
+def _type_of(arrow_array: Callable[[], pa.Array]) -> pa.DataType:
+    """The type of an empty column; that of bytes, which has no kind, where Arrow has none."""
+    # Arrow itself says what it makes of it: a list of dtypes here would never be whole. Of objects, which may
+    # be text, dates or decimals, it knows nothing.
     try:
-        return raw_kind(arrow_array().type)
+        return arrow_array().type
     except InputError:
-        return None
+        return pa.binary()
 
 
 @contextmanager
@@ -893,8 +893,8 @@ class FrameTable(Table):
 
 def _look(
     frame: pd.DataFrame, beside: tuple[str, ...], steps: TableSteps | None = None
-) -> tuple[Mapping[str, Unseen], list[pa.Field]]:
-    """The categories that the steps lack, and the columns beside X: their types, and whether values lack."""
+) -> tuple[Mapping[str, Unseen], list[Typed]]:
+    """The categories that the steps lack, and the types of the columns beside X."""
     of_categories = () if steps is None else steps.names_of_unseen
     names = tuple(dict.fromkeys(of_categories + beside))
     if not names or not len(frame):
@@ -902,18 +902,21 @@ def _look(
     (batch,) = FramePart(0, len(frame), frame).batches(names, len(frame))
     unseen = {} if steps is None else steps.unseen(raw_columns(batch, of_categories))
     columns = ((name, batch.column(name)) for name in beside)
-    return unseen, [pa.field(name, A.type, A.null_count > 0) for name, A in columns]
+    return unseen, [(name, A.type, A.null_count > 0) for name, A in columns]
 
 
-def _joint(fields: Sequence[pa.Field]) -> pa.Field:
-    """One column of several runs; of no type where theirs have none in common."""
-    common = common_type(f.type for f in fields) or pa.null()
-    return fields[0].with_type(common).with_nullable(any(f.nullable for f in fields))
+Typed = tuple[str, pa.DataType, bool]  # a column, its type, and whether values are missing
 
 
-def single_values(fields: Iterable[pa.Field]) -> dict[str, np.dtype]:
+def _joint(runs: Sequence[Typed]) -> Typed:
+    """A column of several runs; of no type where theirs have none in common."""
+    names, types, nulls = zip(*runs, strict=True)
+    return names[0], common_type(types) or pa.null(), any(nulls)
+
+
+def single_values(columns: Iterable[Typed]) -> dict[str, np.dtype]:
     """The NumPy types of the columns that have one value a row, where they may come beside X."""
-    return {f.name: numpy_type(f.type, f.nullable) for f in fields if not pa.types.is_nested(f.type)}
+    return {name: numpy_type(t, nulls) for name, t, nulls in columns if not pa.types.is_nested(t)}
 
 
 def frame_table(frame: Any) -> FrameTable:
@@ -937,16 +940,9 @@ def _value_bytes(column: Any) -> int:
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """The kind of a column; "unknown" for objects, where the values decide."""
-    if isinstance(dtype, pd.SparseDtype):
-        return _series_kind(dtype.subtype)
-    # pandas holds text, dates and decimals alike as objects.
-    if dtype == np.dtype(object):
-        return "unknown"
-    if isinstance(dtype, pd.ArrowDtype):
+    if isinstance(dtype, pd.ArrowDtype):  # of some, pandas makes no empty column
         return raw_kind(dtype.pyarrow_dtype)
-    # Arrow itself says what it makes of an empty column: a list of dtypes here would never be whole.
-    return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
+    return raw_kind(_type_of(lambda: _arrow_array(pd.Series([], dtype=dtype), "")))
 
 
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
@@ -1040,17 +1036,12 @@ def _blocks(A: Any) -> list[Any]:
 
 def _array_kinds(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The kinds and types of a table whose columns are arrays."""
-    dtypes = {name: native(A.dtype) for name, A in arrays.items() if A.ndim == 1}
+    empty = {name: np.empty((0, *A.shape[1:]), A.dtype) for name, A in arrays.items()}
+    types = {name: _type_of(partial(_arrow_values, A, "")) for name, A in empty.items()}
     return {
-        "kinds": {name: _variable_kind(A) for name, A in arrays.items()},
-        "dtypes": {name: dtype if dtype.kind in "biufmM" else OBJECT for name, dtype in dtypes.items()},
+        "kinds": {name: raw_kind(t) for name, t in types.items()},
+        "dtypes": single_values((name, t, False) for name, t in types.items()),
     }
-
-
-def _variable_kind(A: Any) -> str | None:
-    if A.ndim == 1 and A.dtype.kind == "O":
-        return "unknown"
-    return _kind_of(lambda: _arrow_values(np.empty((0, *A.shape[1:]), A.dtype), ""))
 
 
 def _arrow_values(values: np.ndarray, name: str) -> pa.Array:

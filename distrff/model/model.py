@@ -262,7 +262,9 @@ class Model:
         # Labels have no value that says "none", so they are refused whatever `outside` says.
         if outside == "error" or not isinstance(self.targets, NumericTargets):
             self._check_inside(X)
-        F = self._decision(X)
+        return self._predicted(self._decision(X))
+
+    def _predicted(self, F: np.ndarray) -> np.ndarray:
         if not isinstance(self.targets, NumericTargets):
             labels = self.targets.decode(F)
             # Objects even where no row lacks a value: the dtype must not depend on the rows.
@@ -400,10 +402,33 @@ class Model:
             F[judges.numbers == fold] = own
         return judges, F
 
+    def out_of_fold(self, keys: Keys, method: str) -> np.ndarray:
+        """Results of "decision", "predict" or "predict_proba" by the models that did not see the rows.
+
+        Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
+        InputError.
+        """
+        (judges, values), F = self.judged(keys), np.zeros((len(keys), self.n_outputs))
+        rows = np.arange(len(keys)) if judges.rows is None else judges.rows
+        np.add.at(F, rows, values * judges.shares()[:, None])
+        is_judged = judges.counts() > 0
+        F[~is_judged] = np.nan
+        if method != "predict":
+            return F if method == "decision" else self.probabilities(F)
+        if not isinstance(self.targets, NumericTargets):
+            self._check_inside(keys.X)
+            if not is_judged.all():
+                raise InputError(
+                    f"{np.count_nonzero(~is_judged)} of {len(F)} rows are held out by no fold, and labels "
+                    f"have no NaN; take the values of decision_function"
+                )
+        return self._predicted(F)
+
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
         # Reports and steps may have megabytes, and no task looks at them.
-        folds = None if self.folds is None else self.folds.light()
+        # What is left of folds is their rule: some bytes.
+        folds = self.folds and replace(self.folds, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
         return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None, folds=folds)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
@@ -413,12 +438,15 @@ class Model:
         posterior, of D² numbers.
         """
         posterior = posterior_arrays(self.posterior) if with_std else {}
-        of_folds = {} if self.folds is None else self.folds.arrays()
+        folds = self.folds
+        of_folds = {} if folds is None else {"fold_coef": folds.coef, "fold_intercept": folds.intercept}
         return self.light(), named_to_send(self.arrays or {}) | posterior | of_folds
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model in a task, with the arrays that were sent."""
-        folds = None if self.folds is None else self.folds.restored(arrays)
+        folds = self.folds and replace(
+            self.folds, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"]
+        )
         return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays), folds=folds)
 
     def transform(self, X: Any) -> Any:
@@ -616,50 +644,3 @@ class FoldModels:
     def of(self, model: Model, fold: int) -> Model:
         """The model that did not see a fold."""
         return replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-
-    def output(self, model: Model, keys: Keys, method: str) -> np.ndarray:
-        """Results of a method, such as "predict", for some rows, by models that did not see them.
-
-        Of several folds the mean of f counts. A row that no fold holds out has NaN; labels are refused by an
-        InputError.
-        """
-        # Labels and probabilities have no mean over models of their own: rows of one set of judges go through
-        # one model.
-        X = keys.X
-        sets, own_set = self.folds.sets_of_judges(keys)
-        # The answer for no rows has the shape and the dtype of all.
-        none = np.asarray(getattr(self.of(model, 0), method)(chosen_rows(X, np.empty(0, np.int64))))
-        found = np.empty((X.shape[0], *none.shape[1:]), none.dtype)
-        for i, judges in enumerate(sets):
-            rows = np.flatnonzero(own_set == i)
-            if not len(judges):
-                found[rows] = _nan_of(found, len(rows))
-                continue
-            # f is linear in the coefficients: their mean has the mean of f.
-            coef, intercept = self.coef[judges].mean(axis=0), self.intercept[judges].mean(axis=0)
-            own = replace(model, coef=coef, intercept=intercept)
-            found[rows] = np.asarray(getattr(own, method)(chosen_rows(X, rows)))
-        return found
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Arrays that are sent to tasks apart."""
-        return {"fold_coef": self.coef, "fold_intercept": self.intercept}
-
-    def light(self) -> FoldModels:
-        """The models without these arrays."""
-        # What is left of them are the folds: some bytes.
-        return replace(self, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
-
-    def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
-        """The models in a task, with the arrays that were sent."""
-        return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])
-
-
-def _nan_of(found: np.ndarray, n_rows: int) -> float:
-    """The value of rows that no model left out."""
-    if found.dtype.kind != "f":
-        raise InputError(
-            f"{n_rows} of {len(found)} rows are held out by no fold, and labels have no NaN; take the values "
-            f"of decision_function"
-        )
-    return np.nan

@@ -265,13 +265,6 @@ class Folds(FoldSums, ABC):
         train, test = np.vstack([self.train, self.total]), np.vstack([self.test, 0 * self.total])
         return sums.combined(train[members]) > 0, sums.combined(test[members]) > 0
 
-    def sets_of_judges(self, keys: Keys) -> tuple[list[np.ndarray], np.ndarray]:
-        """The different sets of folds that judge some rows, and which of them each row has."""
-        _, table = self.masks(keys, range(self.n_folds))
-        # As bytes of bits: rows of up to eight folds are compared by a single number.
-        _, first, own = np.unique(np.packbits(table, axis=1), axis=0, return_index=True, return_inverse=True)
-        return [np.flatnonzero(table[row]) for row in first], own.ravel()
-
     def to_dict(self) -> dict[str, Any]:
         """A JSON-compatible description, from which `splits.folds_from_dict` makes the folds again."""
         names = [one.name for one in fields(self)]  # type: ignore[arg-type]  # dataclasses all

@@ -1,7 +1,5 @@
 """Folds that are no partition: each choice and error is that of explicit rows to fit and rows to judge."""
 
-from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -29,6 +27,7 @@ from distrff.fitting.fit import _split_by_folds, begin, prepare
 from distrff.preprocessing.folds import ContiguousFolds, Folds, HashFolds, Keys, Memberships, SomeFolds
 from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds
 
+Splits = list[tuple[np.ndarray, np.ndarray]]  # rows to fit and rows to judge
 N, ALPHAS = 240, np.array([0.1, 1.0, 10.0])
 
 
@@ -40,20 +39,12 @@ def pairs(n_rows: int, *parts: tuple[np.ndarray, int]) -> Memberships:
     return Memberships(n_rows, numbers[order], rows[order])
 
 
-class Known(Folds):
-    """Folds that also say it plainly: for each the rows to fit and the rows to judge, of N."""
-
-    words = "known rows"
-
-    @abstractmethod
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
-
-
 @dataclass(frozen=True)
-class Buffered(Known):
+class Buffered(Folds):
     """Runs of rows; those within 7 rows of a run are left out of its model: a second sum a fold."""
 
     n_folds: int = 4
+    words = "known rows"
 
     @property
     def n_sums(self) -> int:
@@ -76,84 +67,27 @@ class Buffered(Known):
             parts += [(np.flatnonzero((distance > 0) & (distance <= 7)), self.n_folds + fold)]
         return pairs(len(numbers), *parts)
 
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        rows, length = np.arange(N), N // self.n_folds
-        for start in range(0, N, length):
-            yield rows[(rows < start - 7) | (rows >= start + length + 7)], rows[start : start + length]
 
-
-class Spans(ForwardFolds):
-    """Runs of rows, each judged by a model of 60 rows at most before it and a gap of 5."""
-
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        yield from TimeSeriesSplit(4, gap=5, max_train_size=60).split(np.empty((N, 1)))
-
-
-@dataclass(frozen=True)
-class Overlapping(Known):
-    """Each row is held out by one or two of three folds, by remainders of its number."""
-
-    n_folds: int = 3
-
-    @property
-    def n_sums(self) -> int:
-        return 5
-
-    @property
-    def test(self) -> np.ndarray:
-        return np.array([[1, 1, 0, 0, 0], [0, 1, 1, 1, 0], [0, 0, 0, 1, 1]], np.int8)
-
-    def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), keys.numbers % 5)
-
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        rows = np.arange(N)
-        for remainders in ((0, 1), (1, 2, 3), (3, 4)):
-            is_judged = np.isin(rows % 5, remainders)
-            yield rows[~is_judged], rows[is_judged]
-
-
-@dataclass(frozen=True)
-class Partial(Known):
-    """Two of five remainders are held out; all other rows are fitted to always, and judged never."""
-
-    n_folds: int = 2
-
-    @property
-    def n_sums(self) -> int:
-        return 5
-
-    def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), keys.numbers % 5)
-
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        rows = np.arange(N)
-        for remainder in range(2):
-            yield rows[rows % 5 != remainder], rows[rows % 5 == remainder]
-
-
-@dataclass(frozen=True)
-class Apart(Known):
-    """Runs of rows, each judged by a model that saw neither it nor its neighbours: a sum a fold, as it is."""
-
-    n_folds: int = 5
-
-    @property
-    def train(self) -> np.ndarray:
-        runs = np.arange(self.n_folds)
-        return (abs(runs[:, None] - runs) > 1).astype(np.int8)
-
-    def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), keys.numbers // (N // self.n_folds))
-
-    def splits(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        rows, run = np.arange(N), np.arange(N) // (N // self.n_folds)
-        for fold in range(self.n_folds):
-            yield rows[abs(run - fold) > 1], rows[run == fold]
-
-
-KINDS = [Buffered(), Spans(None, 4, 5, 60), Overlapping(), Partial(), Apart()]
-any_folds = pytest.mark.parametrize("folds", KINDS, ids=lambda folds: type(folds).__name__)
+ROWS, RUN = np.arange(N), np.arange(N) // 48
+WITHIN = [np.isin(ROWS % 5, remainders) for remainders in ((0, 1), (1, 2, 3), (3, 4))]
+FOLDS: dict[str, tuple[Any, Splits]] = {
+    "buffered": (
+        Buffered(),
+        [(ROWS[(k - 7 > ROWS) | (k + 67 <= ROWS)], ROWS[k : k + 60]) for k in range(0, N, 60)],
+    ),
+    "spans": (
+        ForwardFolds(None, 4, 5, 60),
+        list(TimeSeriesSplit(4, gap=5, max_train_size=60).split(np.empty((N, 1)))),
+    ),
+    # Each row is held out by one or two folds; some rows by none, and fitted to always; and runs, each judged
+    # by a model that saw neither it nor its neighbours.
+    "overlapping": (None, [(ROWS[~mask], ROWS[mask]) for mask in WITHIN]),
+    "partial": (None, [(ROWS[k != ROWS % 5], ROWS[k == ROWS % 5]) for k in range(2)]),
+    "apart": (None, [(ROWS[abs(RUN - k) > 1], ROWS[k == RUN]) for k in range(5)]),
+}
+any_folds = pytest.mark.parametrize(
+    ("folds", "splits"), [(folds or splits, splits) for folds, splits in FOLDS.values()], ids=list(FOLDS)
+)
 EQUISPACED = drf.EquispacedFourierFeatures(drf.Gaussian(0.7), 200)
 
 
@@ -165,10 +99,9 @@ def numbers(rng: np.random.Generator, n_columns: int = 2) -> tuple[np.ndarray, n
 
 
 def errors_of(
-    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, folds: Known, alphas: np.ndarray, **options: Any
+    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, splits: Splits, alphas: np.ndarray, **options: Any
 ) -> Any:
     """Weighted sums of squares over the judged rows, mean over targets, (n_alphas, n_folds), and weights."""
-    splits = list(folds.splits())
     errors = np.empty((len(alphas), len(splits)))
     for (i, alpha), (j, (fitted, judged)) in product(enumerate(alphas), enumerate(splits)):
         model = Ridge(alpha=alpha, solver="cholesky", **options).fit(Z[fitted], Y[fitted], s[fitted])
@@ -180,7 +113,7 @@ def errors_of(
 @pytest.mark.parametrize("n_features", [40, 256])  # fewer than the rows, and more
 @any_folds
 def test_ridge_is_that_of_explicit_rows(
-    rng: np.random.Generator, folds: Known, n_features: int, fit_intercept: bool
+    rng: np.random.Generator, folds: Any, splits: Splits, n_features: int, fit_intercept: bool
 ) -> None:
     X, Y, s = numbers(rng)
     features = drf.FourierFeatures(drf.Gaussian(0.7), n_features, random_state=0)
@@ -188,7 +121,7 @@ def test_ridge_is_that_of_explicit_rows(
         features, alphas=ALPHAS, cv=folds, fit_intercept=fit_intercept, scale="none", random_state=0
     ).fit(X, Y, s)
     errors, weights = errors_of(
-        model.features_.transform(X), Y, s, folds, ALPHAS, fit_intercept=fit_intercept
+        model.features_.transform(X), Y, s, splits, ALPHAS, fit_intercept=fit_intercept
     )
     results = model.cv_results_
     np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=1e-8)
@@ -268,23 +201,25 @@ def test_lazy_rows_have_the_folds_that_a_splitter_means(
         model.set_params(cv=PredefinedSplit(PARTS)).fit(*lazy[:2])
 
 
-def judgements(model: Any, X: np.ndarray, y: np.ndarray, folds: Known) -> tuple[np.ndarray, np.ndarray]:
+def judgements(model: Any, X: np.ndarray, y: np.ndarray, splits: Splits) -> tuple[np.ndarray, np.ndarray]:
     """Each fold's predictions of the rows that it judges, (n_folds, N), NaN elsewhere; and judges a row."""
-    Z, F = model.features_.transform(X), np.full((folds.n_folds, N), np.nan)
-    for fold, (fitted, judged) in enumerate(folds.splits()):
+    Z, F = model.features_.transform(X), np.full((len(splits), N), np.nan)
+    for fold, (fitted, judged) in enumerate(splits):
         own = Ridge(alpha=model.alpha_, solver="cholesky").fit(Z[fitted], y[fitted])
         F[fold, judged] = own.predict(Z[judged])
     return F, np.isfinite(F).sum(axis=0)
 
 
 @any_folds
-def test_rows_are_judged_by_the_models_that_did_not_see_them(rng: np.random.Generator, folds: Known) -> None:
+def test_rows_are_judged_by_the_models_that_did_not_see_them(
+    rng: np.random.Generator, folds: Any, splits: Splits
+) -> None:
     """A row that m folds hold out counts 1/m each; one that none does has no value, and counts nowhere."""
     X, Y, _ = numbers(rng)
     y = Y[:, 0]
     features = drf.FourierFeatures(drf.Gaussian(0.7), 40, random_state=0)
     model = drf.KernelRidge(features, alphas=ALPHAS, cv=folds, scale="none", random_state=0).fit(X, y)
-    F, n_judges = judgements(model, X, y, folds)
+    F, n_judges = judgements(model, X, y, splits)
     n_judged, expected = int((n_judges > 0).sum()), np.full(N, np.nan)
     expected[n_judges > 0] = np.nanmean(F[:, n_judges > 0], axis=0)
     if n_judged < N:
@@ -309,7 +244,7 @@ def test_rows_are_judged_by_the_models_that_did_not_see_them(rng: np.random.Gene
 def test_labels_of_rows_that_no_fold_holds_out_are_refused(rng: np.random.Generator) -> None:
     X, Y, _ = numbers(rng)
     model = drf.KernelRidgeClassifier(
-        drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Partial(), random_state=0
+        drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=FOLDS["partial"][1], random_state=0
     )
     with (
         pytest.warns(DataWarning, match="144 of 240 rows"),
@@ -322,7 +257,7 @@ def test_labels_of_rows_that_no_fold_holds_out_are_refused(rng: np.random.Genera
 
 
 @any_folds
-def test_conjugate_gradients(rng: np.random.Generator, folds: Known) -> None:
+def test_conjugate_gradients(rng: np.random.Generator, folds: Any, splits: Splits) -> None:
     """Models solve the equations of the rows that they are fitted to, as far as the search does: to 1e-2."""
     X, Y, s = numbers(rng)
     features = drf.RandomBinningFeatures(drf.Laplacian(1.0), 12, random_state=0)
@@ -330,7 +265,7 @@ def test_conjugate_gradients(rng: np.random.Generator, folds: Known) -> None:
     models, Z = model._out_of_fold_models(), model.features_.transform(X).toarray()
     assert models is not None
     place = int(np.searchsorted(model.cv_results_["alphas"], model.alpha_))
-    for fold, (fitted, judged) in enumerate(folds.splits()):
+    for fold, (fitted, judged) in enumerate(splits):
         coef, intercept, own = models.coef[fold], models.intercept[fold], s[fitted, None]
         centred = [A[fitted] - np.average(A[fitted], axis=0, weights=s[fitted]) for A in (Z, Y)]
         B = centred[0].T @ (own * centred[1])
@@ -341,18 +276,18 @@ def test_conjugate_gradients(rng: np.random.Generator, folds: Known) -> None:
 
 
 @any_folds
-def test_equispaced_features(rng: np.random.Generator, folds: Known) -> None:
+def test_equispaced_features(rng: np.random.Generator, folds: Any, splits: Splits) -> None:
     X, Y, s = numbers(rng, 1)
     s = np.maximum(s, 0.5)  # bounds are those of rows with weight
     features = drf.EquispacedFourierFeatures(drf.Matern(0.5, nu=1.5), 100)
     model = drf.KernelRidge(features, alphas=10 * ALPHAS, cv=folds, random_state=0).fit(X, Y, s)
     results, models = model.cv_results_, model._out_of_fold_models()
-    errors, weights = errors_of(model.features_.transform(X), Y, s, folds, results["alphas"])
+    errors, weights = errors_of(model.features_.transform(X), Y, s, splits, results["alphas"])
     # Objectives of the search are within a thousandth.
     np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=0.05)
     assert models is not None
     place = int(np.searchsorted(results["alphas"], model.alpha_))
-    for fold, (_, judged) in enumerate(folds.splits()):
+    for fold, (_, judged) in enumerate(splits):
         F = model.features_.transform(X[judged]) @ models.coef[fold] + models.intercept[fold]
         error = (s[judged] @ np.square(F - Y[judged])).mean()
         assert error == pytest.approx(errors[place, fold], rel=0.05)
@@ -360,7 +295,7 @@ def test_equispaced_features(rng: np.random.Generator, folds: Known) -> None:
 
 @pytest.mark.parametrize("kind", [drf.KernelLikelihoodClassifier, drf.KernelSVC])
 @any_folds
-def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
+def test_margins(rng: np.random.Generator, folds: Any, splits: Splits, kind: Any) -> None:
     """Models are optima of the rows that they are fitted to, as far as the search solves them: to 1e-2."""
     X, Y, s = numbers(rng)
     y = np.where(Y[:, 0] + 0.3 * rng.normal(size=N) > 2, 1.0, -1.0)
@@ -373,7 +308,7 @@ def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
         margins = y[rows] * (Z[rows] @ x[:-1] + x[-1])
         return s[rows] * (np.maximum(0, 1 - margins) if kind is drf.KernelSVC else np.logaddexp(0, -margins))
 
-    for fold, (fitted, judged) in enumerate(folds.splits()):
+    for fold, (fitted, judged) in enumerate(splits):
         x = np.append(models.coef[fold, :, 0], models.intercept[fold, 0])
         assert model.cv_results_["fold_scores"][0, fold] == pytest.approx(
             losses(x, judged).sum() / s[judged].sum(), rel=1e-8
@@ -388,8 +323,10 @@ def test_margins(rng: np.random.Generator, folds: Known, kind: Any) -> None:
 
 def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.random.Generator) -> None:
     X, Y, _ = numbers(rng)
-    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=Overlapping())
-    with pytest.raises(InputError, match=r"cv=Overlapping\(n_folds=3\) needs the number of all rows"):
+    model = drf.KernelRidge(
+        drf.FourierFeatures(drf.Gaussian(0.7), 16, random_state=0), cv=ForwardFolds(n_folds=3)
+    )
+    with pytest.raises(InputError, match=r"cv=ForwardFolds\(.*\) needs the number of all rows"):
         model.partial_fit(X, Y)
 
 
@@ -449,7 +386,8 @@ def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, 
 def test_a_fold_that_is_fitted_to_no_rows_is_refused(rng: np.random.Generator, features: Any) -> None:
     X, Y, _ = numbers(rng)
     with pytest.raises(InputError, match="fold 1 of 2: no row is left to fit its model to"):
-        drf.KernelRidge(features, cv=Apart(2), scale="none", random_state=0).fit(X, Y[:, 0])
+        splits = [(ROWS[:0], ROWS[:120]), (ROWS[:0], ROWS[120:])]
+        drf.KernelRidge(features, cv=splits, scale="none", random_state=0).fit(X, Y[:, 0])
 
 
 def test_rows_of_later_calls_are_counted_from_the_first(rng: np.random.Generator) -> None:
