@@ -39,7 +39,6 @@ from distrff.io.dataset import (
 )
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
-from distrff.preprocessing.profile import as_declared
 from distrff.preprocessing.table import FIELDS, RawColumn
 from distrff.preprocessing.words import word_of
 from distrff.utils.random import new_key
@@ -981,33 +980,6 @@ def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     # Objects of Python's Decimal for pandas, which no product takes.
     dtype = np.dtype(np.float64 if pa.types.is_decimal(t) else t.to_pandas_dtype())
     return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
-
-
-def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
-    """The values of a column: times of the `dtype`, which text may spell, numbers as they are, or objects."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if dtype.kind in "mM":
-        if _is_text(column.type):
-            return as_declared({name: raw_column(column, name)}, {name: "time"})[name].plain()
-        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    if not is_feature(column.type):
-        return _objects(column)
-    raw = raw_column(column, name)
-    if raw.nulls is None:
-        return raw.values
-    if dtype.kind in "iub":
-        raise InputError(
-            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
-        )
-    return np.where(raw.nulls, np.nan, raw.values)
-
-
-def _objects(column: pa.Array) -> np.ndarray:
-    values = column.to_numpy(zero_copy_only=False)
-    # Dates and times would lose their type in an object array.
-    # The None at the end keeps lists of one length from becoming a matrix.
-    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 def is_number_list(t: pa.DataType) -> bool:

@@ -23,14 +23,15 @@ from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
     OBJECT,
-    array_values,
     common_type,
     counted,
     has_own_order,
+    is_feature,
     numpy_type,
     of_one_length,
     paired,
     persisted_text,
+    raw_column,
     raw_columns,
     raw_kind,
 )
@@ -308,7 +309,7 @@ class PlainEncoding(Encoding):
 
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
     """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
-    parts = [array_values(batch.column(name), columns.dtype, name) for name in columns.names]
+    parts = [_array_values(batch.column(name), columns.dtype, name) for name in columns.names]
     if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
         return parts[0].reshape(batch.num_rows, *columns.shape)
     out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
@@ -318,6 +319,33 @@ def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
         out[:, at : at + width] = part.reshape(-1, width)
         at += width
     return out.reshape(batch.num_rows, *columns.shape)
+
+
+def _array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
+    """The values of a column: times of the `dtype`, which text may spell, numbers as they are, or objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if dtype.kind in "mM":
+        if raw_kind(column.type) == "text":
+            return as_declared({name: raw_column(column, name)}, {name: "time"})[name].plain()
+        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
+        raise InputError(
+            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
+        )
+    return np.where(raw.nulls, np.nan, raw.values)
+
+
+def _objects(column: pa.Array) -> np.ndarray:
+    values = column.to_numpy(zero_copy_only=False)
+    # Dates and times would lose their type in an object array.
+    # The None at the end keeps lists of one length from becoming a matrix.
+    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 @dataclass(frozen=True)
