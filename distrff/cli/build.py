@@ -405,11 +405,10 @@ def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
     if text:
         click.echo(f"defaults used: {text}", err=True)
     columns = () if dataset is None else dataset.column_names or ()
-    by = [] if ctx.params["columns"] else ctx.params.get("by") or []
-    if beside := [name for name in by if name not in columns]:
-        click.echo(
-            f"not features, since --by names them: {listed(beside)}; --columns makes them some", err=True
-        )
+    beside = [name for name in ctx.params.get("by") or () if name not in columns]
+    if beside and not ctx.params["columns"]:
+        text = f"not features, since --by names them: {listed(beside)}; --columns makes them some"
+        click.echo(text, err=True)
 
 
 # The command.

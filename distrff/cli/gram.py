@@ -103,9 +103,9 @@ def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     check_target(dataset, options["model"], options["target"])
     show_defaults(ctx, dataset)
     targets = "numeric" if options["model"] == "ridge" else "classes"
-    cv = None if options["cv"] == 1 else options["cv"] or "auto"
+    cv = folds or (None if options["cv"] == 1 else options["cv"] or "auto")
     given = chosen(options, "fold_by scale dtype")
-    return dataset, {"features": features, "targets": targets, "cv": cv if folds is None else folds, **given}
+    return dataset, {"features": features, "targets": targets, "cv": cv, **given}
 
 
 def _rows_like(ctx: click.Context, data: str, like: str) -> tuple[Dataset, dict[str, Any]]:
@@ -234,12 +234,17 @@ def _described(sums: Any) -> dict[str, Any]:
         "n_columns": specification.n_columns,
         "n_components": specification.n_features,
         "n_outputs": sums.targets.n_outputs,
-        "n_folds": sums.n_folds,
-        "held_out": sums.folds.words if sums.n_folds > 1 and sums.folds is not None else None,
+        **held_out_by(sums),
         "weight": sums.weight,
         "targets": sums.targets.kind,
         "dtype": sums.dtype,
     }
+
+
+def held_out_by(sums: Any) -> dict[str, Any]:
+    """The number and the words of the folds of sums; files of earlier versions do not hold the rule."""
+    has_rule = sums.n_folds > 1 and sums.folds is not None
+    return {"n_folds": sums.n_folds, "held_out": sums.folds.words if has_rule else None}
 
 
 def _result(values: dict[str, Any], more: list[str]) -> Result:

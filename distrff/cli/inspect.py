@@ -87,6 +87,7 @@ def _of_header(header: dict[str, Any], *more: str) -> dict[str, Any]:
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
+    from distrff.cli.gram import held_out_by
     from distrff.diagnostics.report import folds_text
     from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
@@ -99,9 +100,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
     found: Any = kinds[kind](path, arrays, metadata)
     if kind == "gram":
-        values = {"n_samples": found.n_rows, **_of_folds(found), "size": arrays["A"].shape[1]}
+        values = {"n_samples": found.n_rows, **held_out_by(found), "size": arrays["A"].shape[1]}
     elif kind == "toeplitz":
-        values = {"n_samples": found.n_rows, **_of_folds(found)}
+        values = {"n_samples": found.n_rows, **held_out_by(found)}
     else:
         report = metadata["report"]
         values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}}
@@ -132,11 +133,6 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         # People see which column a width is of; JSON keeps the list.
         shown["length_scale"], more["length_scale"] = dict(zip(names, widths, strict=True)), widths
     return shown, more
-
-
-def _of_folds(sums: Any) -> dict[str, Any]:
-    # Files of earlier versions do not hold the rule.
-    return {"n_folds": sums.n_folds, "held_out": None if sums.folds is None else sums.folds.words}
 
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> dict[str, Any]:

@@ -966,16 +966,11 @@ def is_feature(t: pa.DataType) -> bool:
     return is_number(t.value_type if pa.types.is_fixed_size_list(t) else t)
 
 
-def value_type(t: pa.DataType) -> pa.DataType:
-    """The type of the entries of a list, or of the values of a category; else the type itself."""
-    return t.value_type if pa.types.is_fixed_size_list(t) or pa.types.is_dictionary(t) else t
-
-
 def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
-    """The NumPy type of an Arrow column's values: that of objects for all but numbers and times."""
+    """The NumPy type of a column's values, or of their entries: objects for all but numbers and times."""
     # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row
     # is read. A time with a zone is a point in time, in UTC: NumPy has no zones.
-    t = t.value_type if pa.types.is_dictionary(t) else t
+    t = t.value_type if pa.types.is_dictionary(t) or pa.types.is_fixed_size_list(t) else t
     if pa.types.is_date(t):
         return np.dtype("M8[D]" if pa.types.is_date32(t) else "M8[ms]")
     if pa.types.is_timestamp(t) or pa.types.is_duration(t):
@@ -985,31 +980,6 @@ def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     # Objects of Python's Decimal for pandas, which no product takes.
     dtype = np.dtype(np.float64 if pa.types.is_decimal(t) else t.to_pandas_dtype())
     return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
-
-
-def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
-    """The values of an Arrow column: times of the `dtype`, numbers as they are stored, or else objects."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if dtype.kind in "mM":
-        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    if not is_feature(column.type):
-        return _objects(column)
-    raw = raw_column(column, name)
-    if raw.nulls is None:
-        return raw.values
-    if dtype.kind in "iub":
-        raise InputError(
-            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
-        )
-    return np.where(raw.nulls, np.nan, raw.values)
-
-
-def _objects(column: pa.Array) -> np.ndarray:
-    values = column.to_numpy(zero_copy_only=False)
-    # Dates and times would lose their type in an object array.
-    # The None at the end keeps lists of one length from becoming a matrix.
-    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 def is_number_list(t: pa.DataType) -> bool:

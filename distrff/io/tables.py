@@ -23,14 +23,15 @@ from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
     OBJECT,
-    array_values,
     common_type,
     counted,
     has_own_order,
+    is_feature,
     numpy_type,
     of_one_length,
     paired,
     persisted_text,
+    raw_column,
     raw_columns,
     raw_kind,
 )
@@ -106,8 +107,8 @@ class Piece(NamedTuple):
 class RawSource(ABC):
     """Raw rows in pieces, as conversions read them. Methods that only text needs do nothing by default.
 
-    `kinds` maps each column, in order, to the kind of its `RawColumn`: "unknown" if only the values can
-    tell, None for a type that no step encodes.
+    `kinds` maps each column, in order, to the kind of its `RawColumn`: "null" where only the values can tell,
+    None for a type that no step encodes.
     """
 
     kinds: Mapping[str, str | None]
@@ -287,34 +288,64 @@ class StepsEncoding(Encoding):
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
 
-class RawEncoding(Encoding):
-    """A column as it is stored, as y, without the rows in which a `required` column lacks a value.
+class PlainEncoding(Encoding):
+    """Encoding of columns that become arrays unchanged, of rows that lack no value of a `required` column."""
 
-    Text that spells times is read as such where the user `declared` it.
-    """
+    def __init__(self, columns: dict[str, Columns], required: tuple[str, ...] = ()) -> None:
+        self.columns, self.required, self.drops_rows = columns, required, bool(required)
+        self.names = tuple(dict.fromkeys([*(name for c in columns.values() for name in c.names), *required]))
+        self.row_bytes = sum(c.row_bytes for c in columns.values()) + _VALUE_BYTES * len(required)
 
-    def __init__(self, table: Table, name: str, required: tuple[str, ...], declared: str | None) -> None:
-        if name not in table.dtypes:
-            why = table.odd.get(name, "it has several values a row")
-            raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
-        self.name, self.required, self.drops_rows = name, required, bool(required)
-        self.names = tuple(dict.fromkeys((name, *required)))
-        self.reads_times = declared == "time" and table.kinds[name] == "text"
-        dtype = np.dtype("M8[us]") if self.reads_times else table.dtypes[name]
-        self.columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
-        self.row_bytes = _VALUE_BYTES * len(self.names)
+    def restricted(self, fields: tuple[str, ...]) -> PlainEncoding:
+        return PlainEncoding({f: c for f, c in self.columns.items() if f in fields}, self.required)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        dtype = self.columns["y"].dtype
-        if self.reads_times:
-            column = as_declared(raw_columns(batch, (self.name,)), {self.name: "time"})[self.name]
-            values, missing = column.values.view(dtype), column.missing()
-            values = values if missing is None else np.where(missing, np.datetime64("NaT"), values)
-        else:
-            column = batch.column(self.names.index(self.name))
-            values = array_values(column, dtype, self.name).astype(dtype, copy=False)
+        arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
+        if "sample_weight" in arrays:
+            arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
         kept = complete_rows(raw_columns(batch, self.required).values())
-        return {"y": values if kept is None else values[kept]}
+        return arrays if kept is None else {f: A[kept] for f, A in arrays.items()}
+
+
+def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
+    """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
+    parts = [_array_values(batch.column(name), columns.dtype, name) for name in columns.names]
+    if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
+        return parts[0].reshape(batch.num_rows, *columns.shape)
+    out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
+    at = 0
+    for part in parts:
+        width = 1 if part.ndim == 1 else part.shape[1]
+        out[:, at : at + width] = part.reshape(-1, width)
+        at += width
+    return out.reshape(batch.num_rows, *columns.shape)
+
+
+def _array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
+    """The values of a column: times of the `dtype`, which text may spell, numbers as they are, or objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if dtype.kind in "mM":
+        if raw_kind(column.type) == "text":
+            return as_declared({name: raw_column(column, name)}, {name: "time"})[name].plain()
+        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
+        raise InputError(
+            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
+        )
+    return np.where(raw.nulls, np.nan, raw.values)
+
+
+def _objects(column: pa.Array) -> np.ndarray:
+    values = column.to_numpy(zero_copy_only=False)
+    # Dates and times would lose their type in an object array.
+    # The None at the end keeps lists of one length from becoming a matrix.
+    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 @dataclass(frozen=True)
@@ -451,37 +482,29 @@ def encoded_dataset(
 def with_beside(
     dataset: Dataset,
     table: Table,
-    beside: Beside,
-    kinds: Mapping[str, str],
+    options: TableOptions,
     required: tuple[str, ...] = (),
     kept: Sequence[int] | None = None,
 ) -> Dataset:
-    """The dataset with columns of the table beside X, of the rows that X keeps.
+    """The dataset with the columns beside X that the options name, of the rows that X keeps.
 
-    `kinds` are those that the user declared, `required` the columns that decide which rows are `kept`.
+    The `required` columns decide which rows are `kept`.
     """
-    readers = {
-        name: TableReader(table, RawEncoding(table, name, required, kinds.get(name)), kept)
-        for name in beside.names
-    }
-    return with_readers(dataset, readers, ids=tuple(beside.ids), groups=beside.groups)
+    readers = {}
+    for name in options.beside:
+        if name not in table.dtypes:
+            why = table.odd.get(name, "it has several values a row")
+            raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
+        dtype = table.dtypes[name]
+        if dtype == OBJECT and (options.types or {}).get(name) == "time":  # text that spells times
+            dtype = np.dtype("M8[us]")
+        columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
+        readers[name] = TableReader(table, PlainEncoding(columns, required), kept)
+    ids, groups = tuple(options.ids) or dataset.ids, options.groups or dataset.groups
+    return with_readers(dataset, readers, ids=ids, groups=groups)
 
 
-# Which raw columns of a table become X, y and weights, or come beside them, and why others are left out.
-
-
-class Beside(NamedTuple):
-    """Names of the raw columns that come beside X, which may be columns of X as well."""
-
-    ids: Sequence[str] = ()
-    groups: str | None = None
-    extra: Sequence[str] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names, each once."""
-        groups = () if self.groups is None else (self.groups,)
-        return tuple(dict.fromkeys([*self.ids, *groups, *self.extra]))
+# Which raw columns of a table become X, y and weights, and why others are left out.
 
 
 class ColumnSelection(NamedTuple):
@@ -491,7 +514,6 @@ class ColumnSelection(NamedTuple):
     target: tuple[str, ...]
     weight: str | None
     dropped: dict[str, str]  # columns that are left out, and why
-    beside: Beside
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -522,7 +544,6 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     taken = dict.fromkeys(target, "y")
     _refuse_twice(weights, taken, "as weights")
     taken.update(dict.fromkeys(weights, "weights"))
-    beside = named_beside(table, options)
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
     # What a reader knows of a column says more than its kind does.
@@ -537,7 +558,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        left_out = {*unwanted, *beside.names}
+        left_out = {*unwanted, *with_names(table, options).beside}
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -548,7 +569,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
             f"{table.name} has no columns for X; besides target and weights it has: "
             f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
         )
-    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped, beside)
+    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
 
 
 def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) -> None:
@@ -631,11 +652,12 @@ def named_columns(table: RawSource, keys: Any) -> list[str]:
     return found
 
 
-def named_beside(table: RawSource, options: TableOptions) -> Beside:
-    """The columns beside X that the options name or number."""
+def with_names(table: RawSource, options: TableOptions) -> TableOptions:
+    """The options with the columns beside X, and those of declared types, by their names."""
     # One by one: a column may have several roles.
-    ids, groups, extra = ([named_columns(table, [key])[0] for key in keys] for keys in options.beside)
-    return Beside(ids, groups[0] if groups else None, extra)
+    ids, groups, extra = (tuple(named_columns(table, [key])[0] for key in keys) for keys in options.roles)
+    types = declared_kinds(table, options) or None
+    return replace(options, types=types, ids=ids, groups=groups[0] if groups else None, extra=extra)
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
@@ -803,12 +825,14 @@ _PART_ROWS = 2**17
 _VALUE_BYTES = 16  # about
 
 
-def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
-    """The kind of a column, given an empty array of it; None if Arrow has no type for it."""
+def _type_of(arrow_array: Callable[[], pa.Array]) -> pa.DataType:
+    """The type of an empty column; that of bytes, which has no kind, where Arrow has none."""
+    # Arrow itself says what it makes of it: a list of dtypes here would never be whole. Of objects, which may
+    # be text, dates or decimals, it knows nothing.
     try:
-        return raw_kind(arrow_array().type)
+        return arrow_array().type
     except InputError:
-        return None
+        return pa.binary()
 
 
 @contextmanager
@@ -893,8 +917,8 @@ class FrameTable(Table):
 
 def _look(
     frame: pd.DataFrame, beside: tuple[str, ...], steps: TableSteps | None = None
-) -> tuple[Mapping[str, Unseen], list[pa.Field]]:
-    """The categories that the steps lack, and the columns beside X: their types, and whether values lack."""
+) -> tuple[Mapping[str, Unseen], list[Typed]]:
+    """The categories that the steps lack, and the types of the columns beside X."""
     of_categories = () if steps is None else steps.names_of_unseen
     names = tuple(dict.fromkeys(of_categories + beside))
     if not names or not len(frame):
@@ -902,18 +926,21 @@ def _look(
     (batch,) = FramePart(0, len(frame), frame).batches(names, len(frame))
     unseen = {} if steps is None else steps.unseen(raw_columns(batch, of_categories))
     columns = ((name, batch.column(name)) for name in beside)
-    return unseen, [pa.field(name, A.type, A.null_count > 0) for name, A in columns]
+    return unseen, [(name, A.type, A.null_count > 0) for name, A in columns]
 
 
-def _joint(fields: Sequence[pa.Field]) -> pa.Field:
-    """One column of several runs; of no type where theirs have none in common."""
-    common = common_type(f.type for f in fields) or pa.null()
-    return fields[0].with_type(common).with_nullable(any(f.nullable for f in fields))
+Typed = tuple[str, pa.DataType, bool]  # a column, its type, and whether values are missing
 
 
-def single_values(fields: Iterable[pa.Field]) -> dict[str, np.dtype]:
+def _joint(runs: Sequence[Typed]) -> Typed:
+    """A column of several runs; of no type where theirs have none in common."""
+    names, types, nulls = zip(*runs, strict=True)
+    return names[0], common_type(types) or pa.null(), any(nulls)
+
+
+def single_values(columns: Iterable[Typed]) -> dict[str, np.dtype]:
     """The NumPy types of the columns that have one value a row, where they may come beside X."""
-    return {f.name: numpy_type(f.type, f.nullable) for f in fields if not pa.types.is_nested(f.type)}
+    return {name: numpy_type(t, nulls) for name, t, nulls in columns if not pa.types.is_nested(t)}
 
 
 def frame_table(frame: Any) -> FrameTable:
@@ -937,16 +964,9 @@ def _value_bytes(column: Any) -> int:
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """The kind of a column; "unknown" for objects, where the values decide."""
-    if isinstance(dtype, pd.SparseDtype):
-        return _series_kind(dtype.subtype)
-    # pandas holds text, dates and decimals alike as objects.
-    if dtype == np.dtype(object):
-        return "unknown"
-    if isinstance(dtype, pd.ArrowDtype):
+    if isinstance(dtype, pd.ArrowDtype):  # of some, pandas makes no empty column
         return raw_kind(dtype.pyarrow_dtype)
-    # Arrow itself says what it makes of an empty column: a list of dtypes here would never be whole.
-    return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
+    return raw_kind(_type_of(lambda: _arrow_array(pd.Series([], dtype=dtype), "")))
 
 
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
@@ -1040,17 +1060,12 @@ def _blocks(A: Any) -> list[Any]:
 
 def _array_kinds(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """The kinds and types of a table whose columns are arrays."""
-    dtypes = {name: native(A.dtype) for name, A in arrays.items() if A.ndim == 1}
+    empty = {name: np.empty((0, *A.shape[1:]), A.dtype) for name, A in arrays.items()}
+    types = {name: _type_of(partial(_arrow_values, A, "")) for name, A in empty.items()}
     return {
-        "kinds": {name: _variable_kind(A) for name, A in arrays.items()},
-        "dtypes": {name: dtype if dtype.kind in "biufmM" else OBJECT for name, dtype in dtypes.items()},
+        "kinds": {name: raw_kind(t) for name, t in types.items()},
+        "dtypes": single_values((name, t, False) for name, t in types.items()),
     }
-
-
-def _variable_kind(A: Any) -> str | None:
-    if A.ndim == 1 and A.dtype.kind == "O":
-        return "unknown"
-    return _kind_of(lambda: _arrow_values(np.empty((0, *A.shape[1:]), A.dtype), ""))
 
 
 def _arrow_values(values: np.ndarray, name: str) -> pa.Array:
@@ -1130,8 +1145,8 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
     return replace(table, kinds={**table.kinds, **dict.fromkeys(others)}, odd=others)
 
 
-def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
-    """The columns of X, y, the weights and what is beside X in a Zarr group as a table, and its options.
+def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, Any, str | None]:
+    """The arrays of a Zarr group as a table, and the columns of it that are the target and the weights.
 
     Columns without a name are numbered: X_0, X_1, ...
     """
@@ -1163,7 +1178,7 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
         )
     # y itself may be beside X.
     places = {name: (f"beside {name}", None) for name in columns_beside} | places
-    return _zarr_table(reader, places), TableOptions(target, sample_weight=weight)
+    return _zarr_table(reader, places), target, weight
 
 
 def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]], **more: Any) -> ZarrTable:

@@ -46,20 +46,11 @@ class RowsOfFolds(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """What folds know of some rows: their numbers in the dataset, and their columns.
-
-    Attributes
-    ----------
-    numbers : ndarray of shape (n_rows,), int64
-    columns : mapping of str to ndarray
-        Columns that are no features.
-    X : ndarray or CSR matrix, or None
-        The features, as they were read.
-    """
+    """What folds know of some rows: their numbers in the dataset, and their columns."""
 
     numbers: np.ndarray
-    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
-    X: Any = None
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)  # those that are no features
+    X: Any = None  # the features as they were read, dense or CSR
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -83,19 +74,12 @@ class Keys:
 
 @dataclass(frozen=True, eq=False)
 class Memberships:
-    """Pairs of a row and a number, by row: the sums that it enters, or the folds that judge it.
-
-    Attributes
-    ----------
-    n_rows : int
-    numbers : ndarray of shape (n_pairs,), int64
-    rows : ndarray of shape (n_pairs,), int64, or None
-        Positions of the rows, ascending. None for one pair a row, which is the common case: such rows are
-        neither copied nor counted.
-    """
+    """Pairs of a row and a number, by row: the sums that it enters, or the folds that judge it."""
 
     n_rows: int
-    numbers: np.ndarray
+    numbers: np.ndarray  # (n_pairs,), int64
+    # Positions of the rows, ascending. None for one pair a row, the common case: such rows are neither copied
+    # nor counted.
     rows: np.ndarray | None = None
 
     def of(self, number: int) -> np.ndarray:

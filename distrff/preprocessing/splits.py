@@ -53,27 +53,23 @@ class ColumnFolds(Folds):
 
 
 def _place(name: Any, rows: RowsOfFolds) -> str | int:
-    names = rows.column_names
+    names = rows.column_names or ()
     if isinstance(name, str):
         # A column beside the features first: that it was asked for says which one is meant.
         if name in rows.id_dtypes:
             return name
-        if names is not None and name in names:
+        if name in names:
             return names.index(name)
         # The command line has indices as text.
         if name.isdecimal() and int(name) < rows.n_columns:
             return int(name)
-        beside = [*rows.id_dtypes, *(names or ())]
         raise InputError(
             f"folds go by the column {name!r}, which these rows lack; they have "
-            f"{listed(beside) or 'no names'}. Give extra=[{name!r}] to open_dataset for a column that is no "
-            f"feature"
+            f"{listed([*rows.id_dtypes, *names]) or 'no names'}. Give extra=[{name!r}] to open_dataset for a "
+            f"column that is no feature"
         )
-    if (
-        not is_number(name)
-        or not isinstance(name, Integral)
-        or not -rows.n_columns <= int(name) < rows.n_columns
-    ):
+    is_integer = is_number(name) and isinstance(name, Integral)
+    if not (is_integer and -rows.n_columns <= int(name) < rows.n_columns):
         raise InputError(
             f"folds go by columns by name, or by their places among {rows.n_columns} features, got {name!r}"
         )
@@ -113,10 +109,6 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
 
 
 _AS_TIMES = "types={{{!r}: 'time'}} reads dates that are text"
-
-
-def _is_time(place: str | int, rows: RowsOfFolds) -> bool:
-    return isinstance(place, str) and rows.id_dtypes[place].kind == "M"
 
 
 # In which order values come, and how many rows have each.
@@ -198,17 +190,15 @@ class GroupFolds(ColumnFolds):
         return f"whole groups{of}{n_groups}"
 
     def of_dataset(self, rows: RowsOfFolds) -> GroupFolds:
-        own = self
-        if self.n_folds is None:
-            own = replace(self, n_folds=_PRESUMED_GROUPS, is_each=True)
-        if self.by is not None:
-            return super(GroupFolds, own).of_dataset(rows)
-        if rows.groups is None:
-            raise InputError(
-                "GroupFolds() holds out the groups of the rows, which have none; give groups= to fit, or to "
-                "open_dataset, or GroupFolds(by='column')"
-            )
-        return replace(own, places=(rows.groups,))
+        found = super().of_dataset(rows)
+        if self.by is None:
+            if rows.groups is None:
+                raise InputError(
+                    "GroupFolds() holds out the groups of the rows, which have none; give groups= to fit, or "
+                    "to open_dataset, or GroupFolds(by='column')"
+                )
+            found = replace(found, places=(rows.groups,))
+        return found if self.n_folds else replace(found, n_folds=_PRESUMED_GROUPS, is_each=True)
 
     def units(self, keys: Keys) -> np.ndarray:
         return group_hashes(keys.column(self.places[0]))
@@ -329,13 +319,14 @@ class ForwardFolds(ColumnFolds):
         return f"spans of {order}, each held out of a model of what came before{more}"
 
     def of_dataset(self, rows: RowsOfFolds) -> ForwardFolds:
-        found = super().of_dataset(rows)
         if len(self.names) > 1 and (self.gap or self.window is not None):
             raise InputError(
                 f"a gap or a window of several columns ({self.columns_called}) has no unit; give one column "
                 f"of times"
             )
-        found = replace(found, is_time=any(_is_time(place, rows) for place in found.places))
+        found = super().of_dataset(rows)
+        times = {name for name, dtype in rows.id_dtypes.items() if dtype.kind == "M"}
+        found = replace(found, is_time=not times.isdisjoint(found.places))
         gap, _ = found._span("gap"), found._span("window")
         if self.by is not None:
             return found
@@ -599,12 +590,12 @@ class BlockFolds(ColumnFolds):
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
         found = super().of_dataset(rows)
-        if self.size is not None and self.pitches is None:
-            sizes = np.atleast_1d(_floats("size", self.size))
-            if sizes.shape not in ((1,), (len(self.names),)) or not (np.isfinite(sizes) & (sizes > 0)).all():
-                raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
-            found = replace(found, pitches=np.resize(sizes, len(self.names)))
-        return found if self.like is None else CopyFolds(**vars(found))
+        sizes = _floats("size", 1.0 if self.size is None else self.size)
+        if sizes.shape not in ((), (1,), (len(self.names),)) or not ((sizes > 0) & (sizes < np.inf)).all():
+            raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
+        if self.like is not None:
+            return CopyFolds(**vars(found))
+        return found if self.size is None else replace(found, pitches=np.resize(sizes, len(self.names)))
 
     def survey(self, keys: Keys) -> Occupancy | None:
         return Occupancy.of(self.points(keys)) if self.pitches is None else None
@@ -633,19 +624,10 @@ class BlockFolds(ColumnFolds):
         return self._hashes(self._cells(self.points(keys)))
 
     def _entered(self, points: np.ndarray) -> np.ndarray:
-        """Whether points enter each sum: that of their own fold, and those of rows near a cell of another."""
-        rows, own = np.arange(len(points)), self._folds_of(self._cells(points))
-        entered = np.zeros((len(points), self.n_sums), bool)
-        if self.buffer:
-            entered[:, self.n_folds :] = self._near(points)
-            entered[rows, self.n_folds + own] = False
-        entered[rows, own] = True
-        return entered
-
-    def _near(self, points: np.ndarray) -> np.ndarray:
-        """Whether a cell of each fold is no farther than the buffer, bool (n_rows, n_folds)."""
+        """Whether points enter each sum: that of their own fold, and of rows near a cell of another."""
         assert self.pitches is not None
-        cells, found = self._cells(points), np.zeros((len(points), self.n_folds), bool)
+        cells, rows = self._cells(points), np.arange(len(points))
+        own, entered = self._folds_of(cells), np.zeros((len(points), self.n_sums), bool)
         reach = np.ceil(self.buffer / self.pitches).astype(int)
         inside = points - cells * self.pitches  # from the lower corner of the own cell
         for offset in itertools.product(*(range(-r, r + 1) for r in reach)):
@@ -653,9 +635,11 @@ class BlockFolds(ColumnFolds):
             # The distance to the nearer side of a neighbour, and 0 along columns in which it is beside.
             to_upper, to_lower = step * self.pitches - inside, inside - (step + 1) * self.pitches
             distances = np.maximum(0.0, np.maximum(to_upper, to_lower))
-            rows = np.flatnonzero(np.square(distances).sum(axis=1) <= self.buffer**2)
-            found[rows, self._folds_of(cells[rows] + step)] = True
-        return found
+            near = np.flatnonzero(np.square(distances).sum(axis=1) <= self.buffer**2)
+            entered[near, self.n_folds + self._folds_of(cells[near] + step)] = True
+        entered[rows, self.n_folds + own] = False  # they are held out anyway
+        entered[rows, own] = True
+        return entered
 
     def sums(self, keys: Keys) -> Memberships:
         if not self.buffer:
@@ -702,9 +686,6 @@ class CopyFolds(BlockFolds):
     def words(self) -> str:
         return f"rows in the shape of the {self.shape} on {self.columns_called}"
 
-    def survey(self, keys: Keys) -> Occupancy:
-        return Occupancy.of(self.points(keys))
-
     def decided(self, survey: Occupancy) -> Folds:
         survey, wanted = self._shape_in(survey)
         if not _FEWEST_GAPS <= wanted.mean() <= 0.5:
@@ -724,8 +705,9 @@ class CopyFolds(BlockFolds):
 
     def _shape_in(self, survey: Occupancy) -> tuple[Occupancy, np.ndarray]:
         """Cells so coarse that their emptiness says something, and whether each over the bounds is wanted."""
-        if self.pitches is not None:
-            survey = survey.coarser(np.maximum(survey.exponents, np.round(np.log2(self.pitches)).astype(int)))
+        if self.size is not None:
+            exponents = np.round(np.log2(_floats("size", self.size))).astype(int)
+            survey = survey.coarser(np.maximum(survey.exponents, exponents))
         # Rows along a track have few cells within wide bounds, all of which are written out here.
         while np.prod(survey.shape.astype(float)) > _MAX_WRITTEN_OUT:
             survey = survey.coarser(survey.exponents + 1)
@@ -733,7 +715,7 @@ class CopyFolds(BlockFolds):
             wanted = self._wanted(survey)
             # Coarser until few cells are empty by chance, and rows along tracks fill half of the bounds.
             is_coarse = survey.counts.sum() >= _ROWS_A_CELL * len(survey.counts) and wanted.mean() <= 0.5
-            if self.pitches is not None or is_coarse or max(wanted.shape) <= 2:
+            if self.size is not None or is_coarse or max(wanted.shape) <= 2:
                 return survey, wanted
             survey = survey.coarser(survey.exponents + 1)
 
@@ -808,18 +790,14 @@ def translated(cv: Any, seed: int) -> Folds:
 
     Raises InputError with the nearest of ours for a splitter that has none.
     """
-    kind = type(cv).__name__
-    given: Any = getattr(cv, "__dict__", {})
-    n_folds = given.get("n_splits")
-    if kind == "KFold" and not given["shuffle"]:
-        return ContiguousFolds(n_folds)
+    kind, given = type(cv).__name__, getattr(cv, "__dict__", {})
+    n_folds: Any = given.get("n_splits")
     if kind == "KFold":
         drawn = given["random_state"]
-        return HashFolds(n_folds, int(drawn) if isinstance(drawn, Integral) else seed)
-    if kind == "GroupKFold":
+        own_seed = int(drawn) if isinstance(drawn, Integral) else seed
+        return HashFolds(n_folds, own_seed) if given["shuffle"] else ContiguousFolds(n_folds)
+    if kind in ("GroupKFold", "LeaveOneGroupOut"):  # which has no number
         return GroupFolds(None, n_folds, seed)
-    if kind == "LeaveOneGroupOut":
-        return GroupFolds(None, None, seed)
     if kind == "TimeSeriesSplit" and given["test_size"] is None:
         return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"] or None)
     nearest = {
@@ -827,8 +805,8 @@ def translated(cv: Any, seed: int) -> Folds:
         "StratifiedKFold": "HashFolds(), whose folds of many rows have nearly equal shares of each class",
         "TimeSeriesSplit": "ForwardFolds()",
     }.get(kind, "GroupFolds(), BlockFolds(), ForwardFolds() or HashFolds()")
-    kind = "a list" if isinstance(cv, list) else kind
-    raise InputError(f"{kind} splits rows in memory alone, not stored or lazy ones, nor sums; use {nearest}")
+    what = "a list" if isinstance(cv, list) else kind
+    raise InputError(f"{what} splits rows in memory alone, not stored or lazy ones, nor sums; use {nearest}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

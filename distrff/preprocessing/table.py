@@ -84,6 +84,16 @@ class RawColumn:
         mask = self.missing()
         return np.logical_or.reduce(mask, axis=1) if mask is not None and mask.ndim == 2 else mask
 
+    def plain(self) -> np.ndarray:
+        """The values: words as objects, None where missing; times as datetime64, NaT where missing."""
+        if self.kind == "text":
+            # dtype=object: NumPy's text has one width, and loses NUL characters at the ends of words.
+            return np.asarray([*self.words, None], dtype=object)[self.values]
+        if self.kind == "time":
+            times = self.values.view(_TIMES[self.ticks])
+            return times if self.nulls is None else np.where(self.nulls, np.datetime64("NaT"), times)
+        return self.values
+
     def take(self, kept: np.ndarray) -> RawColumn:
         """Rows that a mask keeps."""
         nulls = None if self.nulls is None else self.nulls[kept]
@@ -142,6 +152,7 @@ class RawColumn:
         return RawColumn("text", codes, missing, tuple(words), dtype="bool" * (values.dtype.kind == "b"))
 
 
+_TIMES = {1: "M8[s]", 10**3: "M8[ms]", 10**6: "M8[us]", 10**9: "M8[ns]"}
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
 
 
@@ -498,8 +509,7 @@ class TargetStep:
         if self.positive is not None:
             return is_label(column, self.positive, name).astype(self.dtype)
         if self.kind == "labels":
-            # dtype=object: NumPy's text has one width, and loses NUL characters at the ends of words.
-            return np.asarray([*column.words, None], dtype=object)[column.values]
+            return column.plain()
         return column.values.astype(self.dtype, copy=False)
 
 

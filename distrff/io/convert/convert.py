@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -66,12 +65,12 @@ from distrff.io.tables import (
     ColumnSelection,
     RawSource,
     choose_columns,
-    named_beside,
     report_of_unseen,
+    with_names,
     with_row_numbers,
 )
 from distrff.io.zarr_rows import BESIDE
-from distrff.preprocessing.profile import TYPES, TableOptions, TableProfile, as_declared
+from distrff.preprocessing.profile import TableOptions, TableProfile, as_declared
 from distrff.preprocessing.table import NumberStep, RawColumn, TableSteps, TargetStep
 from distrff.preprocessing.words import Unseen
 from distrff.utils.random import resolve_seed
@@ -549,8 +548,9 @@ class Conversion:
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
             # Not for libsvm, whose millions of columns have numbers alone.
             if isinstance(encoder, TableEncoder):
-                written.update_attributes({"column_names": list(encoder.steps.names_out)})
-                encoder.describe_beside(written)
+                names = {"column_names": encoder.steps.names_out, BESIDE: tuple(encoder.beside)}
+                written.update_attributes({what: list(those) for what, those in names.items() if those})
+                encoder.describe_times(written)
             mark_complete(written)
         return report
 
@@ -625,18 +625,19 @@ class Conversion:
             checkpoint.keep("steps", (source.state(), steps, None))
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
-            if any(self.options.beside):
+            if self.options.beside:
                 raise InputError(f"{source.name} is a libsvm file, which has no columns beside X; name none")
             return SparseEncoder(source, steps), report
-        named = named_beside(source, self.options)
-        if given := {role: names for role, names in named._asdict().items() if names}:
-            report = report | {"beside": given}
+        options = with_names(source, self.options)
+        if options.beside:
+            roles = {"ids": [*options.ids], "groups": options.groups, "extra": [*options.extra]}
+            report = report | {"beside": {role: names for role, names in roles.items() if names}}
         # Last, so that an id that X has as well is read as text, too: 007 stays 007.
         if isinstance(source, CsvSource):
-            source.keep_whole(named.names)
-            source.identify(named.ids)
-        kinds = {**source.kinds, **(self.options.types or {}), **dict.fromkeys(named.ids, _ID)}
-        beside = {name: kinds[name] for name in named.names}
+            source.keep_whole(options.beside)
+            source.identify(options.ids)
+        kinds = {**source.kinds, **(options.types or {}), **dict.fromkeys(options.ids, _ID)}
+        beside = {name: kinds[name] or "" for name in options.beside}
         return TableEncoder(source, steps, self.dtype, beside, is_of_fit=self.steps is None), report
 
     def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
@@ -797,7 +798,6 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
 # Pieces of a raw source as rows of X, y and weights, and of the columns beside them, by known steps.
 
 _ID = "id"  # the kind of a column of text that is stored as it stands
-_TICKS = {1: "M8[s]", 10**3: "M8[ms]", 10**6: "M8[us]", 10**9: "M8[ns]"}
 
 FIRST_INDEX = {"x": 1, "x0": 0}
 """Name of the list of all columns of libsvm files, by the index of its first column."""
@@ -811,7 +811,7 @@ class TableEncoder:
         source: RawSource,
         steps: TableSteps,
         dtype: np.dtype | None,
-        beside: Mapping[str, str | None] = MappingProxyType({}),
+        beside: Mapping[str, str],
         *,
         is_of_fit: bool,
     ) -> None:
@@ -844,37 +844,29 @@ class TableEncoder:
                 rows[f"{BESIDE}/{i}"] = values if kept is None else values[kept]
         return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
 
-    def _values_beside(self, piece: Any, name: str, kind: str | None, kept: np.ndarray | None) -> np.ndarray:
+    def _values_beside(self, piece: Any, name: str, kind: str, kept: np.ndarray | None) -> np.ndarray:
         """The values of a column beside X: numbers and text as they are, times in microseconds."""
         if kind == _ID:
             assert isinstance(self._source, CsvSource)
             return self._source.ids(piece, name)
-        column = self._source.raw(piece, (name,))[name]
+        column = self._source.raw(piece, (name,))[name].of_kind(kind, name)
         if column.values.ndim > 1:
             raise InputError(f"column {name!r} holds lists; beside X comes one value per row")
-        if kind is not None and kind in TYPES.values():
-            column = column.of_kind(kind, name)
         missing = column.missing()
         if missing is not None and (missing if kept is None else missing & kept).any():
             place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
             raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
         if column.dtype and column.dtype != "bool":  # numbers that name a category
             column = column.of_kind("number", name)
-        if column.kind == "text":
-            return np.array([*column.words, ""], dtype=object)[column.values]
-        if column.kind == "time":
-            return column.values.view(_TICKS[column.ticks]).astype("M8[us]").astype(np.int64)
-        return column.values
+        values = column.plain()
+        return values.astype("M8[us]").astype(np.int64) if column.kind == "time" else values
 
-    def describe_beside(self, group: zarr.Group) -> None:
-        """Write what the arrays beside X hold: their names, and of times the unit."""
+    def describe_times(self, group: zarr.Group) -> None:
+        """Write the unit of the times beside X."""
+        unit = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
         for i, kind in enumerate(self.beside.values()):
             if kind == "time":
-                group[f"{BESIDE}/{i}"].update_attributes(
-                    {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
-                )
-        if self.beside:
-            group.update_attributes({BESIDE: list(self.beside)})
+                group[f"{BESIDE}/{i}"].update_attributes(unit)
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
