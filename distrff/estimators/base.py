@@ -104,10 +104,12 @@ def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
     raw = tuple(name for name in named if name not in known and name in frame.columns)
     if not raw:
         return dataset
-    from distrff.io.tables import Beside, frame_table, with_beside  # with the readers of all storages
+    # With the readers of all storages, which rows in arrays come without.
+    from distrff.io.tables import frame_table, with_beside
+    from distrff.preprocessing.profile import TableOptions
 
     table = replace(frame_table(frame), is_paired=True).loaded(raw, raw)
-    return with_beside(dataset, table, Beside(extra=raw), {})
+    return with_beside(dataset, table, TableOptions(extra=raw))
 
 
 class KernelEstimator(BaseEstimator):

@@ -982,31 +982,6 @@ def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
 
 
-def array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
-    """The values of an Arrow column: times of the `dtype`, numbers as they are stored, or else objects."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if dtype.kind in "mM":
-        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    if not is_feature(column.type):
-        return _objects(column)
-    raw = raw_column(column, name)
-    if raw.nulls is None:
-        return raw.values
-    if dtype.kind in "iub":
-        raise InputError(
-            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
-        )
-    return np.where(raw.nulls, np.nan, raw.values)
-
-
-def _objects(column: pa.Array) -> np.ndarray:
-    values = column.to_numpy(zero_copy_only=False)
-    # Dates and times would lose their type in an object array.
-    # The None at the end keeps lists of one length from becoming a matrix.
-    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
-
-
 def is_number_list(t: pa.DataType) -> bool:
     """Whether values of an Arrow type are lists of numbers, each with a length of its own."""
     return (pa.types.is_list(t) or pa.types.is_large_list(t)) and is_number(t.value_type)

@@ -16,20 +16,18 @@ from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_t
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
-    Beside,
     Table,
     choose_columns,
-    declared_kinds,
     encoded_dataset,
     frame_table,
     group_table,
     match_of,
     matrix_table,
-    named_beside,
     profile_of,
     report_of_unseen,
     warn_of_left_out,
     with_beside,
+    with_names,
     with_row_numbers,
     xarray_table,
 )
@@ -282,26 +280,26 @@ def _of_zarr(
             f"table of its arrays)"
         )
     dataset = open_zarr(location, options, **arrays)
-    ids, groups, extra = ([*map(str, keys)] for keys in options.beside)
+    ids, groups, extra = ([*map(str, keys)] for keys in options.roles)
     # Folds may go by a column of X, which it keeps.
     extra = [name for name in extra if name not in (dataset.column_names or ())]
-    beside = Beside(ids, groups[0] if groups else None, extra)
-    readers = {name: array_column(location, name) for name in beside.names}
-    dataset = with_readers(dataset, readers, ids=tuple(ids), groups=beside.groups)
+    group = groups[0] if groups else None
+    of_rows = TableOptions(missing=options.missing, ids=ids, groups=group, extra=extra)
+    readers = {name: array_column(location, name) for name in of_rows.beside}
+    dataset = with_readers(dataset, readers, ids=tuple(ids), groups=group)
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:
         name = "missing" if steps is None else "steps"
         raise InputError(f"{name} goes with tables; the X and y of this Zarr group are taken as they are")
     # Only a table has rules for missing values, so the matrix is read as one.
-    table, of_fields = matrix_table(dataset, arrays["x_name"])
+    table, target, weight = matrix_table(dataset, arrays["x_name"])
     if steps is None and options.missing == "error":
         profile = profile_of(Run(), table, tuple(table.kinds), options)
         # Where none occurs X stays one matrix; as a table it has a step for each of its columns.
         if not any(column.n_missing for column in profile.columns.values()):
             return dataset
-    of_rows = replace(of_fields, missing=options.missing, **beside._asdict())
-    return _of_table(table, of_rows, steps)
+    return _of_table(table, replace(of_rows, target=target, sample_weight=weight), steps)
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
@@ -310,17 +308,17 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
         # Rows to score have the target, rows to predict do not.
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
-        beside = named_beside(table, options)
-        table, run = _with_rows(table, steps.raw_names, beside.names, steps), Run()
+        options = with_names(table, options)
+        table, run = _with_rows(table, steps.raw_names, options.beside, steps), Run()
         kept, unseen = match_of(run, table, steps, steps.required)
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
-        opened = with_beside(opened, table, beside, {}, steps.required, kept)
+        opened = with_beside(opened, table, options, steps.required, kept)
         report = report_of_unseen(unseen, steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
-    options = replace(options, types=declared_kinds(table, options) or None)
     table = with_row_numbers(table, options)
+    options = with_names(table, options)
     choice = choose_columns(table, options)
-    table = _with_rows(table, choice.used, choice.beside.names)
+    table = _with_rows(table, choice.used, options.beside)
     run = Run()
     profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
@@ -329,7 +327,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     lacking = tuple(name for name in steps.required if name in report["missing"])
     kept, _ = match_of(run, table, steps, lacking, are_own=True)
     dataset = encoded_dataset(table, steps, kept, report)
-    return with_beside(dataset, table, choice.beside, options.types or {}, lacking, kept)
+    return with_beside(dataset, table, options, lacking, kept)
 
 
 def _with_rows(

@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from distrff.errors import InputError
 from distrff.io.arrays import (
     OBJECT,
-    array_values,
     common_type,
     in_type,
     is_feature,
@@ -31,7 +30,7 @@ from distrff.io.arrays import (
     numpy_type,
     raw_kind,
 )
-from distrff.io.dataset import Dataset, Span, check_shape
+from distrff.io.dataset import Dataset, check_shape
 from distrff.io.storage import (
     GLOB_CHARACTERS,
     PARQUET_SUFFIXES,
@@ -47,16 +46,16 @@ from distrff.io.storage import (
 )
 from distrff.io.tables import (
     Columns,
-    Encoding,
+    PlainEncoding,
     Table,
     TablePart,
     TableReader,
     choose_columns,
-    declared_kinds,
     named_columns,
     single_values,
     table_dataset,
     with_beside,
+    with_names,
 )
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.words import Vocabulary, word_of
@@ -282,29 +281,12 @@ def _row_bytes(column_type: pa.DataType) -> int:
 # Numeric columns, taken as they are.
 
 
-class NumbersEncoding(Encoding):
-    """Encoding of numeric columns, which become arrays unchanged."""
-
-    def __init__(self, columns: dict[str, Columns]) -> None:
-        self.columns = columns
-        self.names = tuple(dict.fromkeys(name for c in columns.values() for name in c.names))
-        self.row_bytes = sum(c.row_bytes for c in columns.values())
-
-    def restricted(self, fields: tuple[str, ...]) -> NumbersEncoding:
-        return NumbersEncoding({f: c for f, c in self.columns.items() if f in fields})
-
-    def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
-        if "sample_weight" in arrays:
-            arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
-        return arrays
-
-
 def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     """The dataset of the numeric columns that the options select, taken as they are."""
     schema = table.schema
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
+    options = with_names(table, options)
     choice = choose_columns(table, options)
     names, by_name = choice.columns, options.columns is not None
     if not by_name:
@@ -318,8 +300,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 "convert it to numbers or leave it out"
             )
     is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    beside = choice.beside.names
-    table.check((*names, *choice.target, *weight, *beside), all_features=is_default)
+    table.check((*names, *choice.target, *weight, *options.beside), all_features=is_default)
     nullable = table.nullable
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
@@ -328,13 +309,13 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     if weight:
         fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
     check_shape((table.n_rows, len(fields["X"].labels)), table.name)
-    wanted = {*names, *choice.target, *weight, *beside, *named_columns(table, options.drop)}
+    wanted = {*names, *choice.target, *weight, *options.beside, *named_columns(table, options.drop)}
     dataset = table_dataset(
-        TableReader(table, NumbersEncoding(fields)),
+        TableReader(table, PlainEncoding(fields)),
         skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
     )
-    return with_beside(dataset, table, choice.beside, declared_kinds(table, options))
+    return with_beside(dataset, table, options)
 
 
 # Parquet files and their footers: rows, columns, nulls.
@@ -562,20 +543,6 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
             if found[at : at + len(labels)] == labels:
                 found[at : at + len(labels)] = [column.name]
     return found
-
-
-def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
-    """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
-    parts = [array_values(batch.column(name), columns.dtype, name) for name in columns.names]
-    if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
-        return parts[0].reshape(batch.num_rows, *columns.shape)
-    out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
-    at = 0
-    for part in parts:
-        width = 1 if part.ndim == 1 else part.shape[1]
-        out[:, at : at + width] = part.reshape(-1, width)
-        at += width
-    return out.reshape(batch.num_rows, *columns.shape)
 
 
 # Rows of Parquet row groups in batches, with little else in memory.

@@ -23,14 +23,15 @@ from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
     OBJECT,
-    array_values,
     common_type,
     counted,
     has_own_order,
+    is_feature,
     numpy_type,
     of_one_length,
     paired,
     persisted_text,
+    raw_column,
     raw_columns,
     raw_kind,
 )
@@ -287,32 +288,64 @@ class StepsEncoding(Encoding):
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
 
-class RawEncoding(Encoding):
-    """A column as it is stored, as y, without the rows in which a `required` column lacks a value.
+class PlainEncoding(Encoding):
+    """Encoding of columns that become arrays unchanged, of rows that lack no value of a `required` column."""
 
-    Text that spells times is read as such where the user `declared` it.
-    """
+    def __init__(self, columns: dict[str, Columns], required: tuple[str, ...] = ()) -> None:
+        self.columns, self.required, self.drops_rows = columns, required, bool(required)
+        self.names = tuple(dict.fromkeys([*(name for c in columns.values() for name in c.names), *required]))
+        self.row_bytes = sum(c.row_bytes for c in columns.values()) + _VALUE_BYTES * len(required)
 
-    def __init__(self, table: Table, name: str, required: tuple[str, ...], declared: str | None) -> None:
-        if name not in table.dtypes:
-            why = table.odd.get(name, "it has several values a row")
-            raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
-        self.name, self.required, self.drops_rows = name, required, bool(required)
-        self.names = tuple(dict.fromkeys((name, *required)))
-        self.reads_times = declared == "time" and table.dtypes[name] == OBJECT
-        dtype = np.dtype("M8[us]") if self.reads_times else table.dtypes[name]
-        self.columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
-        self.row_bytes = _VALUE_BYTES * len(self.names)
+    def restricted(self, fields: tuple[str, ...]) -> PlainEncoding:
+        return PlainEncoding({f: c for f, c in self.columns.items() if f in fields}, self.required)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        dtype = self.columns["y"].dtype
-        if self.reads_times:
-            raw = raw_columns(batch, (self.name,))
-            values = as_declared(raw, {self.name: "time"})[self.name].plain()
-        else:
-            values = array_values(batch.column(self.name), dtype, self.name)
+        arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
+        if "sample_weight" in arrays:
+            arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
         kept = complete_rows(raw_columns(batch, self.required).values())
-        return {"y": (values if kept is None else values[kept]).astype(dtype, copy=False)}
+        return arrays if kept is None else {f: A[kept] for f, A in arrays.items()}
+
+
+def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
+    """The columns of a batch as an array of shape (r, *columns.shape); nulls are NaN, or None in objects."""
+    parts = [_array_values(batch.column(name), columns.dtype, name) for name in columns.names]
+    if len(parts) == 1 and parts[0].dtype == columns.dtype:  # a view of Arrow's memory, and read-only
+        return parts[0].reshape(batch.num_rows, *columns.shape)
+    out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
+    at = 0
+    for part in parts:
+        width = 1 if part.ndim == 1 else part.shape[1]
+        out[:, at : at + width] = part.reshape(-1, width)
+        at += width
+    return out.reshape(batch.num_rows, *columns.shape)
+
+
+def _array_values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
+    """The values of a column: times of the `dtype`, which text may spell, numbers as they are, or objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if dtype.kind in "mM":
+        if raw_kind(column.type) == "text":
+            return as_declared({name: raw_column(column, name)}, {name: "time"})[name].plain()
+        return column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
+        raise InputError(
+            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
+        )
+    return np.where(raw.nulls, np.nan, raw.values)
+
+
+def _objects(column: pa.Array) -> np.ndarray:
+    values = column.to_numpy(zero_copy_only=False)
+    # Dates and times would lose their type in an object array.
+    # The None at the end keeps lists of one length from becoming a matrix.
+    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
 @dataclass(frozen=True)
@@ -449,37 +482,29 @@ def encoded_dataset(
 def with_beside(
     dataset: Dataset,
     table: Table,
-    beside: Beside,
-    kinds: Mapping[str, str],
+    options: TableOptions,
     required: tuple[str, ...] = (),
     kept: Sequence[int] | None = None,
 ) -> Dataset:
-    """The dataset with columns of the table beside X, of the rows that X keeps.
+    """The dataset with the columns beside X that the options name, of the rows that X keeps.
 
-    `kinds` are those that the user declared, `required` the columns that decide which rows are `kept`.
+    The `required` columns decide which rows are `kept`.
     """
-    readers = {
-        name: TableReader(table, RawEncoding(table, name, required, kinds.get(name)), kept)
-        for name in beside.names
-    }
-    return with_readers(dataset, readers, ids=tuple(beside.ids), groups=beside.groups)
+    readers = {}
+    for name in options.beside:
+        if name not in table.dtypes:
+            why = table.odd.get(name, "it has several values a row")
+            raise InputError(f"column {name!r} of {table.name} cannot come beside X: {why}")
+        dtype = table.dtypes[name]
+        if dtype == OBJECT and (options.types or {}).get(name) == "time":  # text that spells times
+            dtype = np.dtype("M8[us]")
+        columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
+        readers[name] = TableReader(table, PlainEncoding(columns, required), kept)
+    ids, groups = tuple(options.ids) or dataset.ids, options.groups or dataset.groups
+    return with_readers(dataset, readers, ids=ids, groups=groups)
 
 
-# Which raw columns of a table become X, y and weights, or come beside them, and why others are left out.
-
-
-class Beside(NamedTuple):
-    """Names of the raw columns that come beside X, which may be columns of X as well."""
-
-    ids: Sequence[str] = ()
-    groups: str | None = None
-    extra: Sequence[str] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names, each once."""
-        groups = () if self.groups is None else (self.groups,)
-        return tuple(dict.fromkeys([*self.ids, *groups, *self.extra]))
+# Which raw columns of a table become X, y and weights, and why others are left out.
 
 
 class ColumnSelection(NamedTuple):
@@ -489,7 +514,6 @@ class ColumnSelection(NamedTuple):
     target: tuple[str, ...]
     weight: str | None
     dropped: dict[str, str]  # columns that are left out, and why
-    beside: Beside
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -520,7 +544,6 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     taken = dict.fromkeys(target, "y")
     _refuse_twice(weights, taken, "as weights")
     taken.update(dict.fromkeys(weights, "weights"))
-    beside = named_beside(table, options)
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
     # What a reader knows of a column says more than its kind does.
@@ -535,7 +558,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        left_out = {*unwanted, *beside.names}
+        left_out = {*unwanted, *with_names(table, options).beside}
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -546,7 +569,7 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
             f"{table.name} has no columns for X; besides target and weights it has: "
             f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
         )
-    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped, beside)
+    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
 
 
 def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) -> None:
@@ -629,11 +652,12 @@ def named_columns(table: RawSource, keys: Any) -> list[str]:
     return found
 
 
-def named_beside(table: RawSource, options: TableOptions) -> Beside:
-    """The columns beside X that the options name or number."""
+def with_names(table: RawSource, options: TableOptions) -> TableOptions:
+    """The options with the columns beside X, and those of declared types, by their names."""
     # One by one: a column may have several roles.
-    ids, groups, extra = ([named_columns(table, [key])[0] for key in keys] for keys in options.beside)
-    return Beside(ids, groups[0] if groups else None, extra)
+    ids, groups, extra = (tuple(named_columns(table, [key])[0] for key in keys) for keys in options.roles)
+    types = declared_kinds(table, options) or None
+    return replace(options, types=types, ids=ids, groups=groups[0] if groups else None, extra=extra)
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
@@ -1121,8 +1145,8 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
     return replace(table, kinds={**table.kinds, **dict.fromkeys(others)}, odd=others)
 
 
-def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
-    """The columns of X, y, the weights and what is beside X in a Zarr group as a table, and its options.
+def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, Any, str | None]:
+    """The arrays of a Zarr group as a table, and the columns of it that are the target and the weights.
 
     Columns without a name are numbered: X_0, X_1, ...
     """
@@ -1154,7 +1178,7 @@ def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions
         )
     # y itself may be beside X.
     places = {name: (f"beside {name}", None) for name in columns_beside} | places
-    return _zarr_table(reader, places), TableOptions(target, sample_weight=weight)
+    return _zarr_table(reader, places), target, weight
 
 
 def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]], **more: Any) -> ZarrTable:

@@ -390,9 +390,9 @@ class TableOptions:
     positive: Any = None
     types: Mapping[Any, str] | None = None
     keep_index: bool = False
-    ids: Sequence[int | str] | str = ()
-    groups: int | str | None = None
-    extra: Sequence[int | str] | str | int = ()
+    ids: Any = ()
+    groups: Any = None
+    extra: Any = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.groups, str | int | None):
@@ -418,10 +418,15 @@ class TableOptions:
             )
 
     @property
-    def beside(self) -> tuple[list[int | str], ...]:
+    def roles(self) -> tuple[list[Any], ...]:
         """Ids, groups and others that come beside X, and are columns of X only where `columns` names them."""
         given = (self.ids, () if self.groups is None else self.groups, self.extra)
         return tuple([keys] if isinstance(keys, str | int) else [*keys] for keys in given)
+
+    @property
+    def beside(self) -> tuple[Any, ...]:
+        """All of these, each once."""
+        return tuple(dict.fromkeys(key for keys in self.roles for key in keys))
 
     def first_given(self, besides: Sequence[str] = ()) -> str | None:
         """The name of the first option of X, y and weights that is not at its default."""

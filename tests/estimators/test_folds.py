@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
+from distrff.estimators.base import open_rows, with_raw_columns
 from distrff.preprocessing.folds import ContiguousFolds, HashFolds
 from distrff.preprocessing.splits import BlockFolds, ForwardFolds, GroupFolds
 from tests.support.fits import fourier, refusal
@@ -92,8 +93,10 @@ def test_times_of_a_frame_may_be_of_any_type(rng: np.random.Generator, kind: Any
         if "Berlin" in str(kind)
         else day.astype(kind)
     )
-    fitted = model(ForwardFolds("day", gap="7D")).fit(X.assign(day=day), frame["y"])
-    assert fitted.report_["folds"]["n_never_held_out"] == 70
+    X, folds = X.assign(day=day), ForwardFolds("day", gap="7D")
+    assert model(folds).fit(X, frame["y"]).report_["folds"]["n_never_held_out"] == 70
+    dataset = with_raw_columns(open_rows(X, groups=frame["shop"]), X, folds)
+    assert (dataset.groups, dataset.id_dtypes["day"].kind) == ("groups", "M")
 
 
 def test_groups_may_come_with_rows_of_any_storage(rng: np.random.Generator, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_one_span_and_one_tile_are_alive(tmp_path, monkeypatch, written, tile_ro
 
     monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)  # one chunk
     monkeypatch.setattr(tables, "SPAN_BYTES", 10 * (4 * 4 + 8 + 8))
-    monkeypatch.setattr(parquet_rows.NumbersEncoding, "span", watched(parquet_rows.NumbersEncoding.span))
+    monkeypatch.setattr(parquet_rows.PlainEncoding, "span", watched(parquet_rows.PlainEncoding.span))
     data = written(tmp_path, 10 if written is zarr_group else 25, N, 0)
     if written is zarr_group:
         data = open_dataset(tmp_path / "rows.zarr", columns=[0, 2])

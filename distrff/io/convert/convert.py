@@ -65,8 +65,8 @@ from distrff.io.tables import (
     ColumnSelection,
     RawSource,
     choose_columns,
-    named_beside,
     report_of_unseen,
+    with_names,
     with_row_numbers,
 )
 from distrff.io.zarr_rows import BESIDE
@@ -625,18 +625,19 @@ class Conversion:
             checkpoint.keep("steps", (source.state(), steps, None))
         report = report or {"columns_made": len(steps.names_out)}
         if isinstance(source, LibsvmSource):
-            if any(self.options.beside):
+            if self.options.beside:
                 raise InputError(f"{source.name} is a libsvm file, which has no columns beside X; name none")
             return SparseEncoder(source, steps), report
-        named = named_beside(source, self.options)
-        if given := {role: names for role, names in named._asdict().items() if names}:
-            report = report | {"beside": given}
+        options = with_names(source, self.options)
+        if options.beside:
+            roles = {"ids": [*options.ids], "groups": options.groups, "extra": [*options.extra]}
+            report = report | {"beside": {role: names for role, names in roles.items() if names}}
         # Last, so that an id that X has as well is read as text, too: 007 stays 007.
         if isinstance(source, CsvSource):
-            source.keep_whole(named.names)
-            source.identify(named.ids)
-        kinds = {**source.kinds, **(self.options.types or {}), **dict.fromkeys(named.ids, _ID)}
-        beside = {name: kinds[name] or "" for name in named.names}
+            source.keep_whole(options.beside)
+            source.identify(options.ids)
+        kinds = {**source.kinds, **(options.types or {}), **dict.fromkeys(options.ids, _ID)}
+        beside = {name: kinds[name] or "" for name in options.beside}
         return TableEncoder(source, steps, self.dtype, beside, is_of_fit=self.steps is None), report
 
     def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
