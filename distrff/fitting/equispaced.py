@@ -35,7 +35,7 @@ from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds, FoldSums
+from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
@@ -494,7 +494,7 @@ class Sums:
     n_rows: int
     weight: float
     parts: list[Any]
-    folds: FoldSums
+    folds: Folds
     total: Any
     fit: PreparedFit | None = None  # of the rows; None where only their sums are known
     plan: Plan | None = None  # of that fit

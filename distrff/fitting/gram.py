@@ -31,7 +31,7 @@ from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fo
 from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.folds import NO_FOLDS, Folds, FoldSums, HashFolds
+from distrff.preprocessing.folds import NO_FOLDS, Folds, HashFolds
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
@@ -520,7 +520,7 @@ class Grams:
 
     run: Run
     parts: list[Any]  # handles: one on the Grams of all sums, or one a sum
-    folds: FoldSums  # by these sums
+    folds: Folds  # by these sums
     total: Any  # handle on that of all rows
     system: GramProblem
     weight: float

@@ -635,8 +635,10 @@ def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    A = inverse_of_factor(factor(K + penalty * np.eye(len(K)), overwrite=True))
-    return A + np.triu(A.T, 1)  # to zeros, where the factor had them
+    A = K.T + penalty * np.eye(len(K))  # by columns, as LAPACK has them
+    A = inverse_of_factor(factor(A, overwrite=True))
+    A += np.triu(A.T, 1)  # to zeros, where the factor had them
+    return A
 
 
 def _left_out_error(inverse: np.ndarray, dual: np.ndarray, parts: np.ndarray) -> float:

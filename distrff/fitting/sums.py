@@ -14,7 +14,7 @@ from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_se
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
-from distrff.preprocessing.folds import Folds, FoldSums, SumsOfFolds, same_rule
+from distrff.preprocessing.folds import Folds, HashFolds, same_rule
 from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.solvers.ridge import recoded
@@ -84,9 +84,9 @@ class RowSums(ABC):
         """Σs."""
 
     @property
-    def by_folds(self) -> FoldSums:
+    def by_folds(self) -> Folds:
         """The folds by these sums: of an unknown rule one a sum."""
-        return SumsOfFolds(self.n_sums) if self.folds is None else self.folds
+        return HashFolds(self.n_sums) if self.folds is None else self.folds
 
     @property
     def n_folds(self) -> int:

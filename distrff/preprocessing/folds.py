@@ -25,23 +25,15 @@ FOLD_RULES = ("hash", "contiguous")
 _HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
 
 
+@dataclass(frozen=True, match_args=False)  # so that members are read alone, as those of a dataset
 class RowsOfFolds(Protocol):
     """What folds look at of a dataset before any row is read."""
 
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def n_columns(self) -> int: ...
-
-    @property
-    def column_names(self) -> tuple[str, ...] | None: ...
-
-    @property
-    def id_dtypes(self) -> Mapping[str, np.dtype]: ...
-
-    @property
-    def groups(self) -> str | None: ...
+    n_rows: int
+    n_columns: int
+    column_names: tuple[str, ...] | None
+    id_dtypes: Mapping[str, np.dtype]
+    groups: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +115,21 @@ class Memberships:
 # which the model of a fold takes those before it.
 
 
-class FoldSums:
-    """How sums over rows make up folds; here each fold has its own, and the others' are its training rows."""
+class Folds(ABC):
+    """Which rows are held out, and how sums over rows tell it; by default each fold has a sum of its own.
+
+    The rule is a function of row numbers and columns, never of chunks or workers. Folds may overlap, and need
+    not cover the rows. A row that no fold holds out has no out-of-fold value; of one that m folds hold out
+    each counts 1/m.
+    """
 
     n_folds: int
+    may_lack: bool = True
+    """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
+    seed: int | None = None
+    """What draws them, where it is a field."""
+    places: tuple[str | int, ...] = ()
+    """Their columns: names of those beside the features, and places of features."""
 
     @property
     def n_sums(self) -> int:
@@ -163,28 +166,6 @@ class FoldSums:
             and np.array_equal(self.train, self.total - self.test)
         )
 
-
-@dataclass(frozen=True)
-class SumsOfFolds(FoldSums):
-    """Sums of which only their number is known, as of a Gram stored without its folds: a fold each."""
-
-    n_folds: int
-
-
-class Folds(FoldSums, ABC):
-    """Folds whose rule is known: a function of row numbers and columns, never of chunks or workers.
-
-    Folds may overlap, and need not cover the rows. A row that no fold holds out has no out-of-fold value; of
-    one that m folds hold out each counts 1/m.
-    """
-
-    may_lack: bool = True
-    """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
-    seed: int | None = None
-    """What draws them, where it is a field."""
-    places: tuple[str | int, ...] = ()
-    """Their columns: names of those beside the features, and places of features."""
-
     @property
     def names(self) -> tuple[Any, ...]:
         """Their columns as they were given: names, or places of features."""
@@ -214,17 +195,11 @@ class Folds(FoldSums, ABC):
         """How rows are held out, for reports: "rows at random", after "5 folds of"."""
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        """The same folds with the places of their columns and the number of rows.
-
-        Raises InputError for columns that these rows lack.
-        """
+        """The folds with what is known before rows are read; raises InputError for columns that lack."""
         return self
 
     def survey(self, keys: Keys) -> Any:
-        """What decides the folds, of some rows: groups, bounds, quantiles; None where nothing has to.
-
-        Those of all rows are merged by ``a.merge(b)``.
-        """
+        """What decides the folds, of some rows; ``a.merge(b)`` is that of both. None where nothing has to."""
         return None
 
     def decided(self, survey: Any) -> Folds:
@@ -332,10 +307,7 @@ class NoFolds(Folds):
     n_folds: int = 0
     may_lack = False
     words = "no rows"
-
-    @property
-    def n_sums(self) -> int:
-        return 1
+    n_sums = 1
 
     def sums(self, keys: Keys) -> Memberships:
         return Memberships(len(keys), np.zeros(len(keys), np.int64))
@@ -370,11 +342,8 @@ class HashFolds(Folds):
         check_count("n_folds", self.n_folds)
 
     def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), self._remainders(keys, self.n_folds))
-
-    def _remainders(self, keys: Keys, divisor: int) -> np.ndarray:
         hashes = self.hashed(keys.numbers.astype(np.uint64) + np.uint64(self.first_row))
-        return remainders(hashes, divisor)
+        return Memberships(len(keys), np.minimum(remainders(hashes, self.one_in), self.n_sums - 1))
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")
@@ -409,21 +378,12 @@ class OneHeldOut(HashFolds):
     # Two sums in place of five: where a single fold chooses, as for few rows by "gcv", the others' would only
     # be added up.
 
-    @property
-    def n_sums(self) -> int:
-        return 2
-
-    @property
-    def one_in(self) -> int:
-        return _HELD_OUT_STRIDE
+    n_sums = 2
+    one_in = _HELD_OUT_STRIDE
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
         return self
-
-    def sums(self, keys: Keys) -> Memberships:
-        is_other = self._remainders(keys, _HELD_OUT_STRIDE) > 0
-        return Memberships(len(keys), is_other.astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -471,15 +431,15 @@ def group_hashes(values: Any) -> np.ndarray:
             raise InputError(f"groups must be numbers, text or times, got {values[0]!r}") from error
         if len(unique) < len(values):  # text of few groups is hashed once each: a millionth of a second a row
             return group_hashes(unique)[own]
-    if values.dtype.kind == "O":
+    if values.dtype.kind not in "mMfbiu":
+        # As objects, since pandas hashes arrays of fixed length by these.
+        found = pd.util.hash_array(np.array([str(value) for value in values], dtype=object))
         # Value by value: of numbers among text a block may hold none, or nothing else.
         is_number = np.array([isinstance(value, Number) for value in values], bool)
-        if is_number.any() and not is_number.all():
-            found = np.empty(len(values), np.uint64)
-            for part in (is_number, ~is_number):
-                found[part] = group_hashes(values[part])
-            return found
-        values = np.array(values.tolist()) if is_number.all() else values
+        numbers = np.array(values[is_number].tolist())
+        if numbers.dtype.kind in "fbiu":
+            found[is_number] = group_hashes(numbers)
+        return found
     if values.dtype.kind in "mM":
         values = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
     if values.dtype.kind == "f":
@@ -487,10 +447,7 @@ def group_hashes(values: Any) -> np.ndarray:
         integers = np.where(whole, values, 0).astype(np.int64)
         # The bits of a fraction are as those of some large integer, which no column has beside it.
         values = np.where(whole, integers, values.astype(np.float64).view(np.int64))
-    if values.dtype.kind in "biu":
-        return row_hash(values.astype(np.uint64), 0)
-    # As objects, since pandas hashes arrays of fixed length by these.
-    return pd.util.hash_array(np.array([str(value) for value in values], dtype=object))
+    return row_hash(values.astype(np.uint64), 0)
 
 
 def folds_by(rule: str, n_folds: int, seed: int) -> Folds:

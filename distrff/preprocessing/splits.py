@@ -551,11 +551,6 @@ class BlockFolds(ColumnFolds):
         held out at random.
     seed : int, optional
         By default that of the estimator.
-
-    Notes
-    -----
-    A fold of ``like`` should have about as many rows as lie in a shape of its size: copies that cover less
-    than half or more than twice that share are drawn again.
     """
 
     columns: Any
@@ -568,8 +563,6 @@ class BlockFolds(ColumnFolds):
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
-        if self.n_folds > 64:
-            raise InputError(f"n_folds must be at most 64, got {self.n_folds}")
         if not is_number(self.buffer) or not 0 <= self.buffer < np.inf:
             raise InputError(f"buffer must be a number of at least 0, got {self.buffer!r}")
         if self.like is not None and self.buffer:
@@ -676,7 +669,7 @@ class CopyFolds(BlockFolds):
     """Copies of a shape: a sum for each, of the rows that it holds out, and one of all rows."""
 
     first_cell: np.ndarray | None = field(default=None, repr=False)  # of the grid of `held`, (d,)
-    held: np.ndarray | None = field(default=None, repr=False)  # by cell the folds that hold it out, as bits
+    held: np.ndarray | None = field(default=None, repr=False)  # whether a fold holds a cell out, by both
     share: float = field(default=0.3, repr=False)  # of the rows that a fold holds out
 
     @property
@@ -694,13 +687,12 @@ class CopyFolds(BlockFolds):
         assert self.seed is not None
         rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
         copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]
-        bits = [copy.astype(np.uint64) << np.uint64(fold) for fold, copy in enumerate(copies)]
         return replace(
             self,
             like=self.shape,
             pitches=survey.pitches,
             first_cell=survey.first,
-            held=np.sum(bits, axis=0),
+            held=np.stack(copies),
             share=float(np.mean([rows[copy].sum() for copy in copies])),
         )
 
@@ -751,9 +743,9 @@ class CopyFolds(BlockFolds):
         assert self.held is not None
         cells = self._cells(self.points(keys)) - self.first_cell
         # Rows outside of the bounds, which came later, are as those at the border.
-        bits = self.held[tuple(np.clip(cells, 0, np.array(self.held.shape) - 1).T)]
-        is_held = (bits[:, None] >> np.arange(self.n_folds, dtype=np.uint64)) & np.uint64(1)
-        rows, numbers = np.nonzero(np.insert(is_held, self.n_folds, 1, axis=1))
+        at = np.clip(cells, 0, np.array(self.held.shape[1:]) - 1)
+        entered = np.vstack([self.held[(slice(None), *at.T)], np.ones(len(at), bool)])
+        rows, numbers = np.nonzero(entered.T)
         return Memberships(len(keys), numbers, rows)
 
     @property
@@ -770,7 +762,7 @@ class CopyFolds(BlockFolds):
 
 
 def _copy(wanted: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A shape mirrored and shifted at random, over about as many of the rows as of the cells."""
+    """A shape mirrored and shifted at random, over half to twice as many of the rows as of the cells."""
     best, least = wanted, np.inf
     for _ in range(_MAX_SHIFTS):
         mirrored = np.flip(wanted, tuple(np.flatnonzero(rng.random(wanted.ndim) >= 0.5)))

@@ -587,7 +587,7 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 class FoldTerms(NamedTuple):
-    """A fold of `distrff.preprocessing.folds.FoldSums`, by coefficients −1, 0 or 1 of its sums.
+    """A fold of `distrff.preprocessing.folds.Folds`, by coefficients −1, 0 or 1 of its sums.
 
     `test` are its rows, and `used` the rows that its model is fitted to, or the rows that are left out of it.
     """

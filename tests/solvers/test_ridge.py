@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 
 from distrff.errors import InputError
-from distrff.preprocessing.folds import SumsOfFolds
+from distrff.preprocessing.folds import HashFolds
 from distrff.solvers.ridge import (
     BandRidge,
     FoldTerms,
@@ -45,7 +45,7 @@ def rows_of(fold, n_folds):
 
 
 def terms_of(n_folds):
-    folds = SumsOfFolds(n_folds)
+    folds = HashFolds(n_folds)
     return [
         FoldTerms.of(train, test, folds.total) for train, test in zip(folds.train, folds.test, strict=True)
     ]
