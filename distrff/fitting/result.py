@@ -515,7 +515,7 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> _Judged:
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
-    judges, F = replace(model, folds=result.fold_models).judged(keys)
+    judges, F = replace(model, fold_models=result.fold_models).judged(keys)
     if not len(F):  # the folds hold out none of these rows
         return _judged(fit, replace(result, fold_models=None), model)
     rows = np.arange(len(y)) if judges.rows is None else judges.rows
