@@ -90,10 +90,8 @@ def _either(words: Sequence[str]) -> str:
 
 # In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
 _HELP = {
-    "block_columns": "Coordinates, such as lon,lat.",
     "block_like": "Hold rows out in the shapes of the empty places between them, where predictions are "
     "wanted.",
-    "block_size": "Of a cell, in units of the columns, or one a column; by default a hundred cells in all.",
     "by": "Column of the groups, by default --groups, or of the order, by default that of the rows; it may "
     "be several: year,month,day. No feature unless --columns names it.",
     "cv": "Number of folds; auto are five, and of gram 1 makes none.",
@@ -124,13 +122,9 @@ _HELP = {
 }
 # Where the docstring does not say how the command line takes it, or there is no parameter of this name.
 _GIVEN: dict[str, dict[str, Any]] = {
-    "block_columns": {"type": Names(), "metavar": "NAME,..."},
-    "block_size": {"type": Value("float, tuple"), "metavar": "NUMBER|NUMBER,..."},
-    "buffer": {"type": Value("float"), "metavar": "NUMBER"},
     "by": {"type": Names(), "metavar": "NAME,..."},
     "C": {"metavar": "cv|inf|NUMBER"},
     "features": {"type": click.Choice([*MAPS]), "default": "auto"},
-    "gap": {"type": Value("float"), "metavar": "NUMBER|TIME"},
     "form": {"type": click.Choice(["cos_sin", "phase"]), "metavar": None},  # complex is for transform alone
     "include_std": {"is_flag": True},
     "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
@@ -139,7 +133,6 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "model": {"type": click.Choice([*MODELS]), "default": "ridge"},
     "nu": {"type": Value("float"), "metavar": "auto|NUMBER"},
     "random_state": {"type": int},
-    "window": {"type": Value("float"), "metavar": "NUMBER|TIME"},
 }
 
 
@@ -258,9 +251,7 @@ def chosen_folds(ctx: click.Context) -> Any:
     if rule == "blocks" and "columns" not in values:
         raise click.UsageError("--folds blocks needs --block-columns, such as lon,lat", ctx)
     if rule == "groups" and bool(by) == bool(options["groups"]):
-        raise click.UsageError(
-            "--folds groups needs the column of the groups: --groups NAME or --by NAME", ctx
-        )
+        raise click.UsageError("--folds groups needs the column of the groups, by --groups or --by", ctx)
     if rule == "groups" and len(by) > 1:
         raise click.UsageError("--folds groups goes by one column; make one of several first", ctx)
     if len(by) == 1:

@@ -80,20 +80,8 @@ row_options = together(
     section="Rows",
 )
 
-groups_option = together(
-    click.option(
-        "--groups",
-        metavar="NAME|INDEX",
-        help="Column or array that says which group a row belongs to, such as a person or a site; none of X "
-        "unless --columns names it.",
-    ),
-    section="Rows",
-)
-fold_columns = together(
-    groups_option,
-    parameter("open_dataset", "extra", help="Further columns that folds need, and none of X."),
-    section="Rows",
-)
+groups_option = together(parameter("open_dataset", "groups", type=str, metavar="NAME|INDEX"), section="Rows")
+fold_columns = together(groups_option, parameter("open_dataset", "extra"), section="Rows")
 
 sample_dim_option = together(
     parameter(

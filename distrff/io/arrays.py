@@ -971,14 +971,11 @@ def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row
     # is read. A time with a zone is a point in time, in UTC: NumPy has no zones.
     t = t.value_type if pa.types.is_dictionary(t) or pa.types.is_fixed_size_list(t) else t
-    if pa.types.is_date(t):
-        return np.dtype("M8[D]" if pa.types.is_date32(t) else "M8[ms]")
-    if pa.types.is_timestamp(t) or pa.types.is_duration(t):
-        return np.dtype(f"{'M8' if pa.types.is_timestamp(t) else 'm8'}[{t.unit}]")
-    if not is_number(t):
+    if not (is_number(t) or pa.types.is_temporal(t)):
         return OBJECT
-    # Objects of Python's Decimal for pandas, which no product takes.
-    dtype = np.dtype(np.float64 if pa.types.is_decimal(t) else t.to_pandas_dtype())
+    # Of decimals Arrow makes objects, which no product takes.
+    empty = pa.array([], pa.float64() if pa.types.is_decimal(t) else t)
+    dtype: np.dtype = empty.to_numpy(zero_copy_only=False).dtype
     return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
 
 

@@ -122,13 +122,14 @@ def open_dataset(
         Names of the Zarr arrays.
     ids : list of str or int, optional
         Columns of a table, or arrays of a Zarr group beside X, of any type, that identify the rows:
-        `write_predictions` writes them beside its predictions. As those of `groups` and `extra` they are
-        columns of X only where `columns` names them.
+        `write_predictions` writes them beside its predictions. They are no columns of X unless `columns`
+        names them.
     groups : str or int, optional
-        The one column that says which group each row belongs to, such as a person, a shop or a site.
+        The column that says which group a row belongs to, such as a person or a site; none of X unless
+        `columns` names it.
     extra : list of str or int, optional
-        Further columns that no model reads, such as the day, for folds. Values come as they are stored,
-        times as datetime64, those with a zone in UTC.
+        Further columns that folds need, such as the day, and none of X unless `columns` names them. Values
+        come as they are stored, times as datetime64, those with a zone in UTC.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 

@@ -117,7 +117,7 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times; {_AS_TIMES.format(name)}"
+            f"numbers or times; {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(~np.isfinite(numbers))):
         raise InputError(
@@ -126,7 +126,8 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     return numbers
 
 
-_AS_TIMES = "types={{{!r}: 'time'}} reads dates that are text"
+def _as_times(name: Any) -> str:
+    return f"types={{{name!r}: 'time'}} reads dates that are text"
 
 
 def _counted(values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -302,10 +303,10 @@ class ForwardFolds(RoleFolds):
         The column of the order, of numbers or times; several are a compound order, such as year, month, day.
         By default the row number.
     n_folds : int
-    gap : number or time span
+    gap : float, or a span such as "7d"
         Rows nearer than this before the span are left out of its model, in the column's units; of times a
         span such as "7d". Of row numbers a number of rows.
-    window : number or time span, optional
+    window : float, or a span such as "7d", optional
         Of the rows before the gap a model has those at most so far back; by default all.
     """
 
@@ -366,7 +367,7 @@ class ForwardFolds(RoleFolds):
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            hint = f"; {_AS_TIMES.format(self.by)}" if self.by and isinstance(given, str) else ""
+            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
@@ -534,13 +535,13 @@ class BlockFolds(ColumnFolds):
 
     Parameters
     ----------
-    columns : sequence of str or int
-        Coordinates, such as ``["lon", "lat"]``; a single one is a line.
-    size : number or sequence of numbers, optional
-        Of a cell, in the columns' units, or one a column. By default a hundred cells of equal numbers a
+    columns : list of str or int
+        Coordinates, such as lon and lat; a single one is a line.
+    size : float or sequence of float, optional
+        Of a cell, in the columns' units, or one a column; by default a hundred cells of equal numbers a
         column cover the bounds.
     n_folds : int
-    buffer : number
+    buffer : float
         Rows of other folds that are no farther from a held-out cell (Euclidean, in the columns' units) are
         left out of its model.
     like : {"gaps"}, array-like of shape (m, n_columns), or mapping of column to coordinates, optional
