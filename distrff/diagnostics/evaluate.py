@@ -217,19 +217,19 @@ class GroupWeights(Reduction):
     def size_bytes(self, n_rows: int) -> int:
         return 24 * n_rows  # hash, number of rows and weight, of as many groups as rows
 
-    def update(self, total: LabelCounts | None, rows: Rows, arrays: Arrays) -> LabelCounts:
+    def zero(self) -> LabelCounts:
+        return LabelCounts.empty()
+
+    def update(self, total: LabelCounts, rows: Rows, arrays: Arrays) -> LabelCounts:
         for block in rows.tiles(self.tile_rows):
             s = _weights(block)
             if self.bounds is not None:
                 s = np.where(self.bounds.outside(block.X), 0.0, s)
             hashes = group_hashes(block.ids[self.group])
             total = self.merge(total, LabelCounts.of_values(hashes, s, max_labels=self.n_rows))
-        assert total is not None
         return total
 
-    def merge(self, first: LabelCounts | None, second: LabelCounts | None) -> LabelCounts | None:
-        if first is None or second is None:
-            return second if first is None else first
+    def merge(self, first: LabelCounts, second: LabelCounts) -> LabelCounts:
         return first.merge(second, max_labels=self.n_rows)
 
 

@@ -115,14 +115,13 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 DataWarning,
             )
         before, given = self._growth, checked_classes(classes)
-        frame = X
+        rows: tuple[Any, ...] = X, y, sample_weight, groups
         if before is None:
             problem = replace(growing_problem(self), classes=given)
         else:
-            problem = before.problem
-            X, y, sample_weight, groups = self._later_rows(before.sums, X, y, sample_weight, groups)
+            problem, rows = before.problem, self._later_rows(before.sums, *rows)
             _check_classes(before.sums, given)
-        dataset = with_raw_columns(self._rows_to_fit(X, y, sample_weight, groups), frame, problem.held_out)
+        dataset = with_raw_columns(self._rows_to_fit(*rows), X, problem.held_out)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:

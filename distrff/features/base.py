@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -94,6 +95,14 @@ def sample_rows(n_columns: int) -> int:
     return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
+class Split(NamedTuple):
+    """How folds split rows."""
+
+    held_out: np.ndarray  # whether a search judges each row
+    fitted: np.ndarray  # whether its models may be fitted to it
+    units: np.ndarray | None  # which rows are held out together, as numbers; None where each is for itself
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """Rows that a map is fitted to: a sample in memory, and the source of all rows.
@@ -117,12 +126,8 @@ class Sample:
     column_ranges: np.ndarray | None = None
     """Least and largest values of the columns over all rows, unscaled, (2, n_columns); None: the sample's."""
     column_names: tuple[str, ...] | None = None
-    held_out: np.ndarray | None = None
-    """Whether a search judges each row, as the fit's folds do; None where it draws rows itself."""
-    fitted: np.ndarray | None = None
-    """Whether models of a search may be fitted to each row, where `held_out` is given."""
-    units: np.ndarray | None = None
-    """Which rows are held out together, as numbers; None where each is for itself."""
+    split: Split | None = None
+    """As the fit's folds split the rows; None where a search draws those that it judges itself."""
 
     @property
     def ranges(self) -> np.ndarray:
@@ -151,25 +156,17 @@ class Sample:
         # Rows of weight 0 are left out before the draw: a sample without them has the others in the same
         # order.
         rows = stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
-        if self.units is None:
+        if self.split is None or self.split.units is None:
             return rows
         # A row of each group, then a second one, and so on: few rows are then of as many groups as there are.
-        return rows[np.argsort(_occurrence(self.units[rows]), kind="stable")]
+        units = pd.Series(self.split.units[rows])
+        return rows[np.argsort(units.groupby(units).cumcount().to_numpy(), kind="stable")]
 
     @property
     def n_weighted_rows(self) -> int:
         """About how many of all rows have a positive weight, from their share in the sample."""
         # The sample is drawn evenly over all rows, whatever their weights.
         return round(np.count_nonzero(self.weights) / self.X.shape[0] * self.row_source.n_rows)
-
-
-def _occurrence(values: np.ndarray) -> np.ndarray:
-    """How many equal values are before each value."""
-    order = np.argsort(values, kind="stable")
-    starts = np.flatnonzero(np.r_[True, values[order[1:]] != values[order[:-1]]])
-    found = np.empty(len(values), np.int64)
-    found[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.r_[starts, len(values)]))
-    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -365,8 +365,6 @@ class ToeplitzStatistics(RowSums):
         return replace(self, parts=tuple(part.recoded(ratio, offset) for part in self.parts))
 
     def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        if other.n_sums != self.n_sums:
-            raise InputError(f"these sums have {self.n_sums} and {other.n_sums} folds; {LIKE_THE_FIRST}")
         return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
     def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:

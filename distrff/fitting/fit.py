@@ -15,7 +15,7 @@ from distrff.engine.reduction import light_segmentation
 from distrff.engine.run import begin_run, check_reading
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
+from distrff.features.base import FeatureMap, MapReduction, Sample, Split, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
@@ -531,7 +531,7 @@ def _fitted_map(
         column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
-        **_split_by_folds(fit.problem.held_out, statistics.sample()),
+        split=_split_by_folds(fit.problem.held_out, statistics.sample()),
         # A penalty belongs to sums over rows; the search divides its own sums by their weight.
         penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
     )
@@ -542,10 +542,10 @@ def _fitted_map(
 _HELD_OUT_OF_SAMPLE = 1 / 3
 
 
-def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
-    """Which rows of a sample a search judges and fits its models to; nothing for rows held out at random."""
+def _split_by_folds(folds: Folds, sample: RowSample) -> Split | None:
+    """Which rows of a sample a search judges and fits its models to; None for rows held out at random."""
     if isinstance(folds, HashFolds | NoFolds):
-        return {}
+        return None
     is_fitted, is_judged = folds.masks(sample.keys, range(folds.n_folds))
     held_out, fitted = np.zeros(len(is_judged), bool), np.ones(len(is_judged), bool)
     # The last folds first: of spans of time their models have the most rows.
@@ -558,8 +558,8 @@ def _split_by_folds(folds: Folds, sample: RowSample) -> dict[str, Any]:
         fold = int(np.argmax(is_fitted.sum(axis=0) * is_judged.any(axis=0)))
         held_out, fitted = is_judged[:, fold], is_fitted[:, fold]
     if not (held_out.any() and fitted.any()):
-        return {}
-    return {"held_out": held_out, "fitted": fitted & ~held_out, "units": folds.units(sample.keys)}
+        return None
+    return Split(held_out, fitted & ~held_out, folds.units(sample.keys))
 
 
 @dataclass(frozen=True, eq=False)

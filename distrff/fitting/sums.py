@@ -145,7 +145,10 @@ class RowSums(ABC):
     def __add__(self, other: Any) -> Self:
         if type(other) is not type(self):
             return NotImplemented
-        return replace(self._joined(self._of_one_kind(other)), n_rows=self.n_rows + other.n_rows)
+        coded = self._of_one_kind(other)
+        if other.n_sums != self.n_sums:
+            raise InputError(f"{self.words[2]} have {self.n_sums} and {other.n_sums} folds; {LIKE_THE_FIRST}")
+        return replace(self._joined(coded), n_rows=self.n_rows + other.n_rows)
 
     def __radd__(self, other: Any) -> Self:
         """The same sums for 0, so that `sum` joins a list of them."""
@@ -364,8 +367,6 @@ class GramStatistics(RowSums):
         return replace(self, A=recoded(self.A, ratio, offset))
 
     def _joined(self, other: GramStatistics) -> GramStatistics:
-        if other.n_sums != self.n_sums:
-            raise InputError(f"these Grams have {self.n_sums} and {other.n_sums} folds; {LIKE_THE_FIRST}")
         return self._combined(other, self.A + other.A)
 
     def _rest(self, other: GramStatistics) -> GramStatistics:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from distrff.features.base import RowsInMemory, Sample
+from distrff.features.base import RowsInMemory, Sample, Split
 from distrff.features.search.candidates import (
     BY_COLUMN,
     EQUISPACED,
@@ -101,7 +101,7 @@ def test_rows_are_split_as_folds_say_and_groups_come_before_rows(rng, max_rows):
     X, y, groups = rng.standard_normal((200, 2)), rng.standard_normal(200), np.repeat(np.arange(20), 10)
     held_out, fitted = groups < 6, (groups >= 8) & (X[:, 0] < 1)
     sample = Sample(X, y, None, seed_of(rng), RowsInMemory(X, None))
-    sample = replace(sample, held_out=held_out, fitted=fitted, units=groups * 1000)
+    sample = replace(sample, split=Split(held_out, fitted, groups * 1000))
     found = SearchSample.of(sample, max_rows)
     coded = found.Y[:, 0] * found.deviation[0] + found.mean[0]
     origin = np.abs(y - coded[:, None]).argmin(axis=1)  # rows are told by their targets

@@ -355,13 +355,14 @@ def test_samples_of_searches_are_split_as_the_folds(rng: np.random.Generator, cv
         fit = prepare(begin(*rows))
     sample, folds = fit.statistics.sample(), fit.problem.held_out
     split = _split_by_folds(folds, sample)
-    held_out, fitted = split["held_out"], split["fitted"]
+    assert split is not None
+    held_out, fitted, units = split
     assert not (held_out & fitted).any()
     assert 0 < held_out.mean() <= 0.6 and fitted.any()
     if isinstance(cv, GroupFolds):
         assert isinstance(folds, SomeFolds) == (cv.n_folds is None)
         assert not set(groups[held_out]) & set(groups[fitted])
-        assert len(set(zip(split["units"], groups, strict=True))) == 15
+        assert len(set(zip(units, groups, strict=True))) == 15
     elif isinstance(cv, ForwardFolds):
         order = np.arange(N) if cv.by is None else X[:, 0]
         assert order[fitted].max() < order[held_out].min() - cv.gap
@@ -371,7 +372,7 @@ def test_samples_of_searches_are_split_as_the_folds(rng: np.random.Generator, cv
     else:
         _, is_judged = folds.masks(sample.keys, range(folds.n_folds))
         assert (held_out <= is_judged.any(axis=1)).all()
-    assert _split_by_folds(HashFolds(5, 0), sample) == {}
+    assert _split_by_folds(HashFolds(5, 0), sample) is None
 
 
 def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, tmp_path: Path) -> None:

@@ -65,15 +65,15 @@ class SearchSample:
         # Shuffled once: held-out rows, training rows and any thinner sample are then random parts of each
         # other.
         rows, units = sample.shuffled_rows("candidate rows"), np.empty(0, np.int64)
-        if sample.held_out is None or sample.fitted is None:
+        if (split := sample.split) is None:
             rows = rows[:max_rows]
             n_held_out = len(rows) // (_HELD_OUT_SHARE if len(rows) >= _MANY_ROWS else _SHARE_OF_FEW)
         else:
-            rows = rows[sample.held_out[rows] | sample.fitted[rows]][:max_rows]
-            rows = rows[np.argsort(~sample.held_out[rows], kind="stable")]
-            n_held_out = int(np.count_nonzero(sample.held_out[rows]))
-            if sample.units is not None:
-                units = np.unique(sample.units[rows[:n_held_out]], return_inverse=True)[1]
+            rows = rows[split.held_out[rows] | split.fitted[rows]][:max_rows]
+            rows = rows[np.argsort(~split.held_out[rows], kind="stable")]
+            n_held_out = int(np.count_nonzero(split.held_out[rows]))
+            if split.units is not None:
+                units = np.unique(split.units[rows[:n_held_out]], return_inverse=True)[1]
         X, Y, s = _in_float64(sample.X[rows]), coded_targets(sample.y)[rows], sample.weights[rows]
         mean = np.average(Y, axis=0, weights=s)
         deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))

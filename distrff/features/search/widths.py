@@ -233,9 +233,9 @@ def learned_length_scales(
     found, search = relevant_length_scales(kernel, sample)
     if "note" in search:
         found, search = _without_signal(kernel, search, sample, make_ridge)
-    if shrinks or sample.held_out is not None:
+    if shrinks or sample.split is not None:
         rows = SearchSample.of(sample)
-        if sample.held_out is not None:
+        if sample.split is not None:
             search |= {"length_scale": _better_start(kernel, search, sample, rows, make_ridge)}
         found, search = shrunk_length_scales(kernel, search, rows, sample.n_weighted_rows, make_ridge)
     return found, search
