@@ -608,13 +608,12 @@ class AnySplitter(NoFolds):
         (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
         groups, is_list = block.ids.get(dataset.groups or ""), isinstance(self.splitter, list)
         name = "a list of splits" if is_list else type(self.splitter).__name__
-        column = f"rows of {name}"
         try:
             splits = self.splitter if is_list else list(self.splitter.split(block.X, block.y, groups))
-            folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, column, name)
+            folds, numbers = PatternFolds.of_splits(splits, dataset.n_rows, name)
         except (TypeError, ValueError, IndexError) as error:
             raise InputError(f"cv={name} cannot split these rows: {error}") from error
-        return with_columns(dataset, {column: numbers}), folds
+        return with_columns(dataset, {folds.names[0]: numbers}), folds
 
 
 # A fit of the problem to rows: before its first pass, and after it.

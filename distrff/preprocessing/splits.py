@@ -52,6 +52,26 @@ class ColumnFolds(Folds):
         return np.stack([_numbers(keys.column(place), name) for place, name in columns], axis=1)
 
 
+@dataclass(frozen=True, eq=False)
+class RoleFolds(ColumnFolds):
+    """Folds of which each row enters one sum, whose rows a fold judges, is fitted to, or leaves out."""
+
+    # (n_folds, n_sums), int8: 1, −1 and 0 for these. None until it is known.
+    roles: Any = field(default=None, repr=False, kw_only=True)
+
+    @property
+    def n_sums(self) -> int:
+        return len(self.roles.T)
+
+    @property
+    def test(self) -> np.ndarray:
+        return np.equal(self.roles, 1).astype(np.int8)
+
+    @property
+    def train(self) -> np.ndarray:
+        return np.equal(self.roles, -1).astype(np.int8)
+
+
 def _place(name: Any, rows: RowsOfFolds) -> str | int:
     names = rows.column_names or ()
     if isinstance(name, str):
@@ -89,19 +109,17 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     if values.dtype.kind == "O":
         values = pd.Series(values).infer_objects().to_numpy()
     if values.dtype.kind == "M":
-        missing = np.isnat(values)
         # As integers first: a float of nanoseconds has no seconds left to divide exactly.
         whole, rest = np.divmod(values.astype("M8[ns]").view(np.int64), 10**9)
-        numbers = whole + rest / 1e9
+        numbers = np.where(np.isnat(values), np.nan, whole + rest / 1e9)
     elif values.dtype.kind in "biuf":
         numbers = values.astype(np.float64)
-        missing = ~np.isfinite(numbers)
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
             f"numbers or times; {_as_times(name)}"
         )
-    if n_missing := int(np.count_nonzero(missing)):
+    if n_missing := int(np.count_nonzero(~np.isfinite(numbers))):
         raise InputError(
             f"{n_missing:,} of {len(values):,} rows lack a value of {name!r}, by which folds go; drop them"
         )
@@ -110,9 +128,6 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
 
 def _as_times(name: Any) -> str:
     return f"types={{{name!r}: 'time'}} reads dates that are text"
-
-
-# In which order values come, and how many rows have each.
 
 
 def _counted(values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -276,7 +291,7 @@ class OrderCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class ForwardFolds(ColumnFolds):
+class ForwardFolds(RoleFolds):
     """What comes later: each fold is a span of time, and its model is fitted to rows before it alone.
 
     The rows are cut into n_folds + 1 spans of about equal numbers of rows, of which the first is held out by
@@ -300,7 +315,7 @@ class ForwardFolds(ColumnFolds):
     gap: Any = 0
     window: Any = None
     is_time: bool = field(default=False, repr=False)
-    starts: np.ndarray | None = field(default=None, repr=False)  # of the spans, (n_folds, n_columns)
+    edges: np.ndarray | None = field(default=None, repr=False)  # at which the sums' runs begin, ascending
     error: int = field(default=0, repr=False)  # rows by which the spans' sizes may differ from what was meant
 
     def __post_init__(self) -> None:
@@ -339,7 +354,7 @@ class ForwardFolds(ColumnFolds):
             )
         # As scikit-learn's TimeSeriesSplit: the first span takes what does not divide.
         starts = [n - (self.n_folds - k) * length for k in range(self.n_folds)]
-        return replace(found, starts=np.array(starts, float)[:, None])
+        return found._with_starts(np.array(starts, float)[:, None])
 
     def _span(self, name: str) -> float:
         """The gap or the window in the column's units; infinite without a window."""
@@ -364,57 +379,42 @@ class ForwardFolds(ColumnFolds):
 
     def decided(self, survey: OrderCounts) -> ForwardFolds:
         before = np.cumsum(survey.counts) - survey.counts  # rows before each value
-        n, last = int(survey.counts.sum()), len(before) - self.n_folds
-        starts: list[int] = []
-        for fold in range(self.n_folds):
-            least, most = starts[-1] + 1 if starts else 1, last + fold
-            if least > most:
-                raise InputError(
-                    f"{self.columns_called} has {len(before)} different values, and {self.n_folds} forward "
-                    f"folds need {self.n_folds + 1}; give fewer folds"
-                )
+        n, n_values = int(survey.counts.sum()), len(before)
+        if n_values <= self.n_folds:
+            raise InputError(
+                f"{self.columns_called} has {n_values} different values, and {self.n_folds} forward folds "
+                f"need {self.n_folds + 1}; give fewer folds"
+            )
+        starts = [0]
+        for later in range(self.n_folds, 0, -1):  # spans from here on
             # The value whose rank is nearest to where the span would begin if all values differed.
-            wanted = n - (self.n_folds - fold) * (n // (self.n_folds + 1))
-            starts.append(least + int(np.argmin(np.abs(before[least : most + 1] - wanted))))
-        return replace(self, starts=survey.values[starts], error=survey.error)
+            misses = np.abs(before - (n - later * (n // (self.n_folds + 1))))
+            least, behind = starts[-1] + 1, n_values - later + 1
+            starts.append(least + int(np.argmin(misses[least:behind])))
+        return replace(self, error=survey.error)._with_starts(survey.values[starts[1:]])
 
-    # Each row enters one sum, of the run between two bounds, and what a fold judges or is fitted to is a row
-    # of runs: a gap costs one more sum a fold, a window another, and the sweep nothing.
-
-    @property
-    def _bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where the spans begin, and where the rows of their models begin and end, (n_folds, n_columns)."""
-        assert self.starts is not None
-        ends = self.starts - self._span("gap")
-        return self.starts, ends - self._span("window"), ends
-
-    @property
-    def _edges(self) -> np.ndarray:
-        every = np.concatenate(self._bounds)
-        return np.unique(every[np.isfinite(every).all(axis=1)], axis=0)
+    def _with_starts(self, starts: np.ndarray) -> ForwardFolds:
+        """The folds whose spans begin at these values, of shape (n_folds, n_columns)."""
+        # What a fold judges or is fitted to are runs between edges: a gap costs one more sum a fold, a window
+        # another, and the sweep nothing.
+        ends = starts - self._span("gap")
+        begins = ends - self._span("window")
+        every = np.concatenate([starts, ends, begins])
+        edges = np.unique(every[np.isfinite(every).all(axis=1)], axis=0)
+        first, end, begin = (_ranks(values, edges)[:, None] for values in (starts, ends, begins))
+        runs = np.arange(len(edges) + 1)
+        judged = (runs >= first) & (runs < np.append(first[1:], [[len(runs)]], axis=0))
+        roles = judged.astype(np.int8) - ((runs >= begin) & (runs < end))
+        return replace(self, edges=edges, roles=roles)
 
     @property
     def n_sums(self) -> int:
-        if self.starts is None:
-            return self.n_folds * (1 + bool(self.gap) + (self.window is not None)) + 1
-        return len(self._edges) + 1
-
-    @property
-    def test(self) -> np.ndarray:
-        first = _ranks(self._bounds[0], self._edges)
-        return self._between(first, np.append(first[1:], self.n_sums))
-
-    @property
-    def train(self) -> np.ndarray:
-        _, begins, ends = (_ranks(bound, self._edges) for bound in self._bounds)
-        return self._between(begins, ends)
-
-    def _between(self, first: np.ndarray, behind: np.ndarray) -> np.ndarray:
-        runs = np.arange(self.n_sums)
-        return ((runs >= first[:, None]) & (runs < behind[:, None])).astype(np.int8)
+        expected = self.n_folds * (1 + bool(self.gap) + (self.window is not None)) + 1
+        return expected if self.roles is None else super().n_sums
 
     def sums(self, keys: Keys) -> Memberships:
-        return Memberships(len(keys), _ranks(self.points(keys), self._edges))
+        assert self.edges is not None
+        return Memberships(len(keys), _ranks(self.points(keys), self.edges))
 
 
 def _seconds(span: Any) -> float:
@@ -802,60 +802,39 @@ def translated(cv: Any, seed: int) -> Folds:
     raise InputError(f"{what} splits rows in memory alone, not stored or lazy ones, nor sums; use {nearest}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PatternFolds(Folds):
-    """Folds by a column that says by a number which folds judge a row, and which are fitted to it.
+@dataclass(frozen=True, eq=False)
+class PatternFolds(RoleFolds):
+    """Folds by a column of numbers, each of them a sum: rows of a number have the same role in all folds."""
 
-    Rows of one number are one sum.
-    """
-
-    places: tuple[str | int, ...]
-    judged: np.ndarray  # (n_folds, n_numbers), int8
-    fitted: np.ndarray
+    n_folds: int
     name: str  # what made them
 
     @property
-    def n_folds(self) -> int:  # type: ignore[override]
-        return len(self.judged)
-
-    @property
-    def n_sums(self) -> int:
-        return self.judged.shape[1]
+    def names(self) -> tuple[str, ...]:
+        return (f"rows of {self.name}",)
 
     @property
     def words(self) -> str:
         return f"the rows that {self.name} holds out"
-
-    @property
-    def test(self) -> np.ndarray:
-        return self.judged
-
-    @property
-    def train(self) -> np.ndarray:
-        return self.fitted
 
     def sums(self, keys: Keys) -> Memberships:
         return Memberships(len(keys), keys.column(self.places[0]).astype(np.int64))
 
     @classmethod
     def of_splits(
-        cls, splits: Sequence[tuple[np.ndarray, np.ndarray]], n_rows: int, column: str, name: str
+        cls, splits: Sequence[tuple[np.ndarray, np.ndarray]], n_rows: int, name: str
     ) -> tuple[PatternFolds, np.ndarray]:
         """The folds of rows to fit and rows to judge by position, and the numbers of all rows."""
-        # Two bits a fold. Rows of equal bits are alike to all folds, however these overlap.
         if not splits:
             raise InputError("it yields no rows to judge")
-        table = np.zeros((n_rows, 2, len(splits)), bool)
+        roles = np.zeros((n_rows, len(splits)), np.int8)
         for fold, (train, test) in enumerate(splits):
-            table[train, 0, fold] = True
-            table[test, 1, fold] = True
-        if (table[:, 0] & table[:, 1]).any():
-            raise InputError("it judges rows that it is fitted to; give disjoint rows")
-        packed = np.packbits(table.reshape(n_rows, -1), axis=1)
-        _, first, numbers = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-        fitted, judged = table[first].transpose(1, 2, 0).astype(np.int8)
-        folds = cls(places=(column,), judged=judged, fitted=fitted, name=name)
-        return folds, numbers.ravel()
+            roles[train, fold] = -1
+            if roles[test, fold].any():
+                raise InputError("it judges rows that it is fitted to; give disjoint rows")
+            roles[test, fold] = 1
+        patterns, numbers = np.unique(roles, axis=0, return_inverse=True)
+        return cls(len(splits), name, roles=patterns.T), numbers.ravel()
 
 
 # Folds in files.

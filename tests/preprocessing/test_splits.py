@@ -449,8 +449,9 @@ def test_any_disjoint_rows_to_fit_and_to_judge_are_folds(seed: int, n_folds: int
     rng = np.random.default_rng(seed)
     roles = rng.integers(0, 3, (50, n_folds))  # fitted, judged, neither
     given_rows = [(np.flatnonzero(r == 0), np.flatnonzero(r == 1)) for r in roles.T]
-    folds, numbers = PatternFolds.of_splits(given_rows, 50, "rows", "mine")
-    fitted, judged = masks(folds, keys_of(rows=numbers))
+    folds, numbers = PatternFolds.of_splits(given_rows, 50, "mine")
+    keys = keys_of(**{folds.names[0]: numbers})
+    fitted, judged = masks(of_rows(folds, keys), keys)
     np.testing.assert_array_equal(fitted, roles == 0)
     np.testing.assert_array_equal(judged, roles == 1)
 
