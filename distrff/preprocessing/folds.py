@@ -132,6 +132,8 @@ class Folds(ABC):
     """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
+    remedy = "others"
+    """What to give where no fold has a model."""
 
     @property
     def n_sums(self) -> int:
@@ -288,7 +290,7 @@ class SomeFolds(Folds):
     whole: Folds
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
-    names, places, words = map(_of_whole, ("names", "places", "words"))
+    names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units = map(_of_whole, ("sums", "units"))
 
     @property
