@@ -570,10 +570,6 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     intercept_ : ndarray of shape (1 or n_classes,)
     cv_score_ : float or None
         Weighted held-out mean squared error on the ±1 targets.
-
-    Notes
-    -----
-    Labels are numbers, booleans or text.
     """
 
     _: KW_ONLY
