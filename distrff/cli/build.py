@@ -165,8 +165,7 @@ fold_options = together(
         "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; for "
         "--features equispaced on maps of 10,000 rows or more blocks --block-like gaps]",
     ),
-    option("cv"),
-    _options("Which rows are held out", "by gap window block_columns block_size buffer block_like fold_by"),
+    *map(option, "cv by gap window block_columns block_size buffer block_like fold_by".split()),
     section="Which rows are held out",
 )
 intercept_option = flag("--no-intercept", "Fit without the constant b.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -966,6 +967,7 @@ def is_feature(t: pa.DataType) -> bool:
     return is_number(t.value_type if pa.types.is_fixed_size_list(t) else t)
 
 
+@cache  # for tables of ten thousand columns
 def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     """The NumPy type of a column's values, or of their entries: objects for all but numbers and times."""
     # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row
