@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from numbers import Number
@@ -198,6 +198,10 @@ class Folds(ABC):
         """The folds with what is known before rows are read; raises InputError for columns that lack."""
         return self
 
+    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+        """What reports say of their columns, and of groups that are not theirs; `features` by their names."""
+        return []
+
     def survey(self, keys: Keys) -> Any:
         """What decides the folds, of some rows; ``a.merge(b)`` is that of both. None where nothing has to."""
         return None
@@ -282,7 +286,7 @@ class SomeFolds(Folds):
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words = map(_of_whole, ("names", "places", "words"))
-    sums, units = map(_of_whole, ("sums", "units"))
+    sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]
@@ -346,7 +350,7 @@ class HashFolds(Folds):
         return Memberships(len(keys), np.minimum(remainders(hashes, self.one_in), self.n_sums - 1))
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")
+        _refuse_groups(rows, f"the folds hold out {self.words}")
         return self
 
     def after(self, n_rows: int) -> HashFolds:
@@ -399,7 +403,7 @@ class ContiguousFolds(Folds):
         check_count("n_folds", self.n_folds)
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
-        _refuse_groups(rows, "ContiguousFolds and fold_by='contiguous' hold out runs of rows")
+        _refuse_groups(rows, f"the folds hold out {self.words}")
         return replace(self, n_rows=rows.n_rows)
 
     def sums(self, keys: Keys) -> Memberships:
