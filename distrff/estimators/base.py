@@ -108,7 +108,7 @@ def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
     from distrff.io.tables import frame_table, with_beside
     from distrff.preprocessing.profile import TableOptions
 
-    table = replace(frame_table(frame), is_paired=True).loaded(raw, raw)
+    table = replace(frame_table(frame), is_paired=True).loaded((), raw, None)
     return with_beside(dataset, table, TableOptions(extra=raw))
 
 
