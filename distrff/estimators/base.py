@@ -871,7 +871,7 @@ def _lazily(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> A
     X = dataset.X
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    light = replace(model, report={}, steps=None, posterior=None, folds=folds)
+    light = replace(model, report={}, steps=None, posterior=None, fold_models=folds)
     kept = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
     names = [place for place in folds.folds.places if isinstance(place, str)]

@@ -128,6 +128,8 @@ class Folds(ABC):
     """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
     seed: int | None = None
     """What draws them, where it is a field."""
+    against_groups: str = ""
+    """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
 
@@ -196,6 +198,11 @@ class Folds(ABC):
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         """The folds with what is known before rows are read; raises InputError for columns that lack."""
+        if self.against_groups and rows.groups is not None:
+            raise InputError(
+                f"the rows have groups, of which new rows will be others, but {self.against_groups}, or give "
+                f"no groups"
+            )
         return self
 
     def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
@@ -341,28 +348,19 @@ class HashFolds(Folds):
     first_row: int = 0  # number of the first row, where others came before it
     may_lack = False
     words = "rows at random"
+    against_groups = "the folds hold out rows at random; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
 
     def sums(self, keys: Keys) -> Memberships:
         hashes = self.hashed(keys.numbers.astype(np.uint64) + np.uint64(self.first_row))
+        # Where a fold is one in more than there are sums, the last one is of all other rows.
         return Memberships(len(keys), np.minimum(remainders(hashes, self.one_in), self.n_sums - 1))
-
-    def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, f"the folds hold out {self.words}")
-        return self
 
     def after(self, n_rows: int) -> HashFolds:
         """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return replace(self, first_row=self.first_row + n_rows)
-
-
-def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
-    if rows.groups is not None:
-        raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
-        )
 
 
 @dataclass(frozen=True)
@@ -381,13 +379,9 @@ class OneHeldOut(HashFolds):
 
     # Two sums in place of five: where a single fold chooses, as for few rows by "gcv", the others' would only
     # be added up.
-
     n_sums = 2
     one_in = _HELD_OUT_STRIDE
-
-    def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
-        return self
+    against_groups = "alpha='gcv' leaves out one row at a time; use alpha='cv'"
 
 
 @dataclass(frozen=True)
@@ -398,12 +392,13 @@ class ContiguousFolds(Folds):
     n_rows: int = 0  # of the whole dataset; 0 until it is known
     may_lack = False
     words = "runs of consecutive rows"
+    against_groups = "the folds hold out runs of consecutive rows; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
-        _refuse_groups(rows, f"the folds hold out {self.words}")
+        super().of_dataset(rows)
         return replace(self, n_rows=rows.n_rows)
 
     def sums(self, keys: Keys) -> Memberships:

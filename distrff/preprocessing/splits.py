@@ -242,11 +242,9 @@ class GroupFolds(ColumnFolds):
         n_folds = n_groups if self.is_each else self.n_folds
         if survey.n_null:
             raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
+        if n_groups > MAX_COUNTED and self.is_each:
+            raise InputError(f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None")
         if n_groups > MAX_COUNTED:
-            if self.is_each:
-                raise InputError(
-                    f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
-                )
             return self
         if n_groups == 1:
             raise InputError("all rows are of one group, of which none can be held out; give others, or none")
