@@ -518,8 +518,8 @@ def with_columns(dataset: Dataset, columns: Mapping[str, Any], **roles: Any) -> 
         try:
             if isinstance(values, str):
                 raise InputError(
-                    f"got {values!r}, and a value of each row is needed; give a column by its name to "
-                    f"open_dataset, or to folds such as GroupFolds(by={values!r})"
+                    f"got {values!r}, and a value of each row is needed; give the column itself, and an X "
+                    f"without it, or open_dataset(..., groups={values!r})"
                 )
             arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
         except InputError as error:
