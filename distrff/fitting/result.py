@@ -163,6 +163,8 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
         lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
         notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    features = names or () if dataset.steps is None else [step.name for step in dataset.steps.columns]
+    notes += fit.problem.held_out.notes(dataset, features)
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}
@@ -405,6 +407,10 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
         is_unfair = fit.problem.folds.may_lack
         statistics = replace(fit.statistics, together=None) if is_unfair else fit.statistics
         values = quality_of_numbers(statistics, result)
+        if values is not None and is_unfair:
+            values["linear_rmse"] = None
+    if values is not None and fit.problem.held_out.may_lack:
+        values["held_out"] = fit.problem.held_out.words  # by which a given penalty judges nothing
     return values and {**values, "exchangeability": exchangeability_of_fit(fit, result)}
 
 
@@ -546,7 +552,7 @@ _MOST_DENSE_FEATURES = 4096
 def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any] | None:
     """`exchangeability` of neighbouring rows; None where folds or rows tell nothing of it."""
     # Whoever chose other folds knows how new rows will come.
-    if not isinstance(fit.problem.folds, NoFolds | HashFolds):
+    if not isinstance(fit.problem.held_out, NoFolds | HashFolds):
         return None
     rows = fit.statistics.neighbours()
     assert rows.y is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from numbers import Number
@@ -207,6 +207,10 @@ class Folds(ABC):
             )
         return self
 
+    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+        """What reports say of their columns, and of groups that are not theirs; `features` by their names."""
+        return []
+
     def survey(self, keys: Keys) -> Any:
         """What decides the folds, of some rows; ``a.merge(b)`` is that of both. None where nothing has to."""
         return None
@@ -291,7 +295,7 @@ class SomeFolds(Folds):
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
-    sums, units = map(_of_whole, ("sums", "units"))
+    sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]
@@ -346,7 +350,7 @@ class HashFolds(Folds):
     first_row: int = 0  # number of the first row, where others came before it
     may_lack = False
     words = "rows at random"
-    against_groups = "HashFolds holds rows out at random; use cv=GroupFolds()"
+    against_groups = "the folds hold out rows at random; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
@@ -390,7 +394,7 @@ class ContiguousFolds(Folds):
     n_rows: int = 0  # of the whole dataset; 0 until it is known
     may_lack = False
     words = "runs of consecutive rows"
-    against_groups = "ContiguousFolds and fold_by='contiguous' hold out runs of rows; use cv=GroupFolds()"
+    against_groups = "the folds hold out runs of consecutive rows; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)

@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
@@ -52,6 +52,19 @@ class ColumnFolds(Folds):
             )
         kinds = tuple(rows.id_dtypes[at].kind if isinstance(at, str) else "f" for at in places)
         return replace(self, places=places, kinds=kinds)
+
+    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+        named = zip(self.places, self.names or self.places, strict=True)
+        kept = [repr(name) for place, name in named if isinstance(place, int) or place in features]
+        notes = [
+            f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have values of "
+            f"it that no fit has seen; leave it out of X unless that is meant"
+        ]
+        # A map is made of the columns by which its cells go.
+        notes = [] if isinstance(self, BlockFolds) or not kept else notes
+        if rows.groups not in (None, *self.places):
+            notes.append(f"the groups of the rows have no effect: the folds hold out {self.words}")
+        return notes
 
     def points(self, keys: Keys) -> np.ndarray:
         """The columns as numbers, (n_rows, n_columns)."""
