@@ -34,6 +34,7 @@ class RowsOfFolds(Protocol):
     column_names: tuple[str, ...] | None
     id_dtypes: Mapping[str, np.dtype]
     groups: str | None
+    persisted_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,10 +266,10 @@ def _plain(value: Any) -> Any:
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, Folds):
         return value.to_dict()
-    if isinstance(value, timedelta | np.timedelta64):
+    if isinstance(value, timedelta):
         return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
     if isinstance(value, np.generic):
-        return value.item()
+        return str(value) if isinstance(value, np.timedelta64) else value.item()
     if isinstance(value, str | bool | int | float | None):
         return value
     return [_plain(one) for one in value] if isinstance(value, Iterable) else str(value)

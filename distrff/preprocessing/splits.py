@@ -364,6 +364,12 @@ class ForwardFolds(RoleFolds):
         gap, _ = found._span("gap"), found._span("window")
         if self.by is not None:
             return found
+        if rows.persisted_bytes:
+            raise InputError(
+                "forward folds take the order of the rows for that of time, and rows of a merged, shuffled "
+                "or sorted dask frame may have any; name what orders them, as ForwardFolds('day') does, or "
+                "give frame.persist() if their order is meant"
+            )
         n, length = rows.n_rows, rows.n_rows // (self.n_folds + 1)
         if not length or n - self.n_folds * length <= gap:
             raise InputError(

@@ -45,6 +45,7 @@ def of_rows(folds: Folds, keys: Keys, **of_dataset: Any) -> Folds:
         "column_names": None,
         "id_dtypes": {name: values.dtype for name, values in keys.columns.items()},
         "groups": "groups" if "groups" in keys.columns else None,
+        "persisted_bytes": 0,
     }
     return folds.drawn_from(7).of_dataset(SimpleNamespace(**known | of_dataset))
 
@@ -483,7 +484,7 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
         BlockFolds([0, 1], like=PLACES),
         ForwardFolds("t", gap=0.1, window=1.0),
         ForwardFolds(["t", 0]),
-        ForwardFolds("day", gap=pd.Timedelta("2h"), window="30d"),
+        ForwardFolds("day", gap=pd.Timedelta("2h"), window=np.timedelta64(30, "D")),
     ]
     made = [decided(folds, keys) for folds in kinds]
     made.append(SomeFolds(made[0], (1, 3)))
