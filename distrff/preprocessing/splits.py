@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
@@ -46,9 +46,9 @@ class ColumnFolds(Folds):
     def of_dataset(self, rows: RowsOfFolds) -> Self:
         return replace(self, places=tuple(_place(name, rows) for name in self.names))
 
-    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+    def notes(self, rows: RowsOfFolds) -> list[str]:
         named = zip(self.places, self.names or self.places, strict=True)
-        kept = [repr(name) for place, name in named if isinstance(place, int) or place in features]
+        kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
         notes = [
             f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have values of "
             f"it that no fit has seen; leave it out of X unless that is meant"
