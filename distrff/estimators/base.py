@@ -563,6 +563,8 @@ class KernelEstimator(BaseEstimator):
         return False
 
     def _why_no_folds(self, folds: FoldModels | None) -> str:
+        if self.has_grown:
+            return "its rows came by partial_fit, which keeps none of them"
         if folds is None:
             return "this fit held no folds out (alpha='cv' or C='cv' do)"
         return "the rows of the fit were lazy arrays, or stayed where it was fitted"

@@ -266,7 +266,7 @@ def _plain(value: Any) -> Any:
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, Folds):
         return value.to_dict()
-    if isinstance(value, timedelta | np.timedelta64):
+    if isinstance(value, timedelta):
         return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
     if isinstance(value, np.generic):
         return value.item()
