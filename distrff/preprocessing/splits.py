@@ -49,13 +49,15 @@ class ColumnFolds(Folds):
     def notes(self, rows: RowsOfFolds) -> list[str]:
         named = zip(self.places, self.names or self.places, strict=True)
         kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
-        notes = [
-            f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have values of "
-            f"it that no fit has seen; leave it out of X unless that is meant"
-        ]
+        notes = []
         # A map is made of the columns by which its cells go.
-        notes = [] if isinstance(self, BlockFolds) or not kept else notes
-        if rows.groups not in (None, *self.places):
+        if kept and not isinstance(self, BlockFolds):
+            notes.append(
+                f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have "
+                f"values of it that no fit has seen; leave it out of X unless that is meant"
+            )
+        # A splitter of scikit-learn may have gone by the groups.
+        if rows.groups not in (None, *self.places) and not isinstance(self, PatternFolds):
             notes.append(f"the groups of the rows have no effect: the folds hold out {self.words}")
         return notes
 

@@ -142,6 +142,8 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
     fitted = model(cv).fit(X, y, groups=rng.permutation(np.arange(N) % 15))
     assert words in fitted.report_["folds"]["held_out"]
     assert fitted.report_["folds"]["n_folds"] == n_folds == fitted.cv_results_["fold_scores"].shape[1]
+    has_no_effect = any("the groups of the rows have no effect" in note for note in fitted.report_["notes"])
+    assert has_no_effect == isinstance(cv, ForwardFolds | BlockFolds)
 
 
 @pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
