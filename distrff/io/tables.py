@@ -971,6 +971,8 @@ def _series_kind(dtype: Any) -> str | None:
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
+    if isinstance(column.dtype, pd.PeriodDtype):  # which Arrow has as numbers
+        column = column.dt.to_timestamp()
     with _readable(f"column {name!r} of the DataFrame"):
         # In pandas NaN stands for a missing value.
         values = pa.array(column, from_pandas=True)

@@ -135,6 +135,8 @@ class Folds(ABC):
     """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
+    remedy = "others"
+    """What to give where no fold has a model."""
 
     @property
     def n_sums(self) -> int:
@@ -266,7 +268,7 @@ def _plain(value: Any) -> Any:
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, Folds):
         return value.to_dict()
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta | np.timedelta64):
         return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
     if isinstance(value, np.generic):
         return value.item()
@@ -295,7 +297,7 @@ class SomeFolds(Folds):
     whole: Folds
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
-    names, places, words = map(_of_whole, ("names", "places", "words"))
+    names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
 
     @property

@@ -372,9 +372,11 @@ def as_declared(raw: Mapping[str, RawColumn], types: Mapping[Any, str] | None) -
             try:
                 found[name] = found[name].of_kind(kind, name)
             except InputError:
+                how = ", as by pandas.to_datetime" if kind == "time" else ""
                 raise InputError(
                     f"types declares column {name!r} as {PLURALS[kind]}, but it holds "
-                    f"{PLURALS[found[name].kind]} that cannot be read so; declare another type, or convert it"
+                    f"{PLURALS[found[name].kind]} that cannot be read so; declare another type, or convert "
+                    f"it{how}"
                 ) from None
     return found
 

@@ -81,7 +81,15 @@ def test_columns_of_folds_may_be_anywhere(rng: np.random.Generator, folds: Any, 
 
 
 @pytest.mark.parametrize(
-    "kind", ["M8[ns]", "datetime64[s, Europe/Berlin]", "timestamp[us][pyarrow]", "date32[pyarrow]", object]
+    "kind",
+    [
+        "M8[ns]",
+        "datetime64[s, Europe/Berlin]",
+        "timestamp[us][pyarrow]",
+        "date32[pyarrow]",
+        "period[D]",
+        object,
+    ],
 )
 def test_times_of_a_frame_may_be_of_any_type(rng: np.random.Generator, kind: Any) -> None:
     frame = table(rng)
@@ -165,7 +173,11 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
         ({"cv": [([0, 1], [N])]}, "cannot split these rows: index 400 is out of bounds"),
         ({"cv": KFold(500)}, "cv=KFold cannot split these rows"),
         ({"cv": BlockFolds([0], 1e-300)}, "size=1e-300 is too small"),
-        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "fold 1 of 5: no row is left to fit its model to"),
+        ({"cv": BlockFolds([0], 0.1, buffer=4.0)}, "no row is left to fit its model to, fold 2 of 5"),
+        ({"cv": BlockFolds([0], 99.0)}, "give smaller cells, a smaller buffer or other columns"),
+        ({"cv": ForwardFolds(0, gap=99)}, "give a smaller gap, a larger window or fewer folds"),
+        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "buffer=100 reaches 2e+03 cells (0.1) from each row"),
+        ({"cv": BlockFolds([0, 1], buffer=1e300)}, "give a smaller buffer, larger cells or fewer columns"),
     ],
 )
 def test_folds_that_do_not_go_with_these_rows_are_refused(
