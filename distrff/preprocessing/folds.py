@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from numbers import Number
@@ -35,6 +35,9 @@ class RowsOfFolds(Protocol):
     id_dtypes: Mapping[str, np.dtype]
     groups: str | None
     persisted_bytes: int
+
+    @property
+    def raw_features(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,8 +211,8 @@ class Folds(ABC):
             )
         return self
 
-    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
-        """What reports say of their columns, and of groups that are not theirs; `features` by their names."""
+    def notes(self, rows: RowsOfFolds) -> list[str]:
+        """What reports say of their columns, and of groups that are not theirs."""
         return []
 
     def survey(self, keys: Keys) -> Any:

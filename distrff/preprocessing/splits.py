@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
@@ -53,9 +53,9 @@ class ColumnFolds(Folds):
         kinds = tuple(rows.id_dtypes[at].kind if isinstance(at, str) else "f" for at in places)
         return replace(self, places=places, kinds=kinds)
 
-    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+    def notes(self, rows: RowsOfFolds) -> list[str]:
         named = zip(self.places, self.names or self.places, strict=True)
-        kept = [repr(name) for place, name in named if isinstance(place, int) or place in features]
+        kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
         notes = []
         # A map is made of the columns by which its cells go.
         if kept and not isinstance(self, BlockFolds):
