@@ -165,9 +165,8 @@ fold_options = together(
         "cells of a map, or what comes later (forward).  [default: groups with --groups, else hash; for "
         "--features equispaced on maps of 10,000 rows or more blocks --block-like gaps]",
     ),
-    option("cv"),
-    _options("Which rows are held out", "by gap window block_columns block_size buffer block_like fold_by"),
-    section="Which rows are held out",
+    _options("Rows held out", "cv by gap window block_columns block_size buffer block_like fold_by"),
+    section="Rows held out",
 )
 intercept_option = flag("--no-intercept", "Fit without the constant b.")
 fit_options = together(

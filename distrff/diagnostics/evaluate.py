@@ -94,7 +94,7 @@ def judged_rows(
     """Rows to judge a model on; an estimator knows those of its fit."""
     if hasattr(model, "_judged_rows"):
         dataset, folds, which = model._judged_rows(data, y, sample_weight)
-        return JudgedRows(replace(frozen, folds=folds), dataset, which)
+        return JudgedRows(replace(frozen, fold_models=folds), dataset, which)
     if data is None:
         raise InputError(ROWS_UNKNOWN)
     return JudgedRows(frozen, rows_for(model, data, y, sample_weight), "the rows given")
@@ -299,7 +299,7 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, gr
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
     """The model with intervals from the rows of its fit, each scored by the model without its fold."""
-    errors = errors_of(replace(model, folds=folds), dataset, n_sketched=model.n_outputs)
+    errors = errors_of(replace(model, fold_models=folds), dataset, n_sketched=model.n_outputs)
     return _with_intervals(model, errors, OUT_OF_FOLD)
 
 

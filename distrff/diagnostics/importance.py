@@ -614,10 +614,10 @@ class DrawSum(Reduction):
         s = np.ones(len(at)) if block.sample_weight is None else block.sample_weight[at]
         y, n = self._targets(block, at), len(at)
         judge = np.zeros(n, np.int64)
-        if self.model.folds is not None:
+        if self.model.fold_models is not None:
             # By a hash of its own: that of the draw says which rows are here.
             hashes = row_hash(numbers.astype(np.uint64), child_seed(self.draw.seed, "judges"))
-            judge = self.model.folds.folds.held_out(block.keys.chosen(at)).one_each(hashes)
+            judge = self.model.fold_models.folds.held_out(block.keys.chosen(at)).one_each(hashes)
         return DrawnRows(numbers, chosen_rows(block.X, at), y, s, judge, y, self._moments(block), 0, n)
 
     def _targets(self, block: RowBlock, at: np.ndarray) -> np.ndarray:
@@ -638,12 +638,12 @@ class DrawSum(Reduction):
 
 def losses(model: Model, rows: DrawnRows) -> np.ndarray:
     """Losses of the rows by their judges, of the shape of `y`; 0 where there are none."""
-    if model.folds is None:
+    if model.fold_models is None:
         return _losses(model, rows.X, rows.y)
     found = np.zeros(rows.y.shape)
     for fold in np.unique(rows.judge[rows.judge >= 0]):
         own = rows.at(np.flatnonzero(rows.judge == fold))
-        found[rows.judge == fold] = _losses(model.folds.of(model, fold), own.X, own.y)
+        found[rows.judge == fold] = _losses(model.fold_models.of(model, fold), own.X, own.y)
     return found
 
 

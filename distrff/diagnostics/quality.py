@@ -107,14 +107,15 @@ def _likeness(quality: Mapping[str, Any]) -> Iterator[str]:
     for rows, ratio in alike[:1]:
         more = "".join(f", on held-out {rows} {ratio} times" for rows, ratio in alike[1:])
         yield (
-            f"Rows near each other are alike: the error on held-out {rows} is {ratio} times that on rows "
+            f"Rows near each other are alike: the RMSE on held-out {rows} is {ratio} times that on rows "
             f"held out at random{more}. If new rows come from other people, places or times, give groups or "
             f"folds (--groups, --folds)."
         )
 
 
 def _optimism(report: Mapping[str, Any]) -> str:
-    penalty = "C='cv'" if "C" in report else "alpha='cv'"
+    penalty, folds = "C='cv'" if "C" in report else "alpha='cv'", report["quality"].get("held_out")
+    penalty += f", which judges it on {folds}" if folds else ""
     return (
         f"The fit held no rows out: the model saw the rows that judge it here, and new rows will have larger "
         f"errors. To know these, judge it on other rows (distrff score, drf.evaluate), or fit with {penalty}."
@@ -127,8 +128,8 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
     if quality["kind"] == "numbers":
         line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
         others = [f"the mean {number_text(quality['constant_rmse'])}"]
-        if quality.get("linear_rmse") is not None:
-            others.append(f"a linear model {number_text(quality['linear_rmse'])}")
+        if "linear_rmse" in quality:
+            others.append(f"a linear model {_linear_text(quality)}")
         return f"{line}; {', '.join(others)}"
     of_sample, is_sampled = _spread_text(quality), quality.get("accuracy_error") is not None
     if quality["kind"] == "labels":
@@ -144,6 +145,11 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
         f"accuracy {share_text(quality['accuracy'])}{of_sample}{balanced} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
     )
+
+
+def _linear_text(quality: Mapping[str, Any]) -> str:
+    linear = quality["linear_rmse"]
+    return "not shown, as it is one of all rows" if linear is None else number_text(linear)
 
 
 def _spread_text(quality: Mapping[str, Any]) -> str:
@@ -191,6 +197,8 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
         }
     for key, name in names.items():
         shown[name] = None if quality.get(key) is None else number_text(quality[key])
+    if "linear_rmse" in quality:
+        shown["RMSE of a linear model"] = _linear_text(quality)
     if quality.get("n_outside"):
         what = "left out" if quality["kind"] == "numbers" else "counted as wrong"
         shown["outside the bounds"] = f"{quality['n_outside']:,} rows, {what}"

@@ -108,7 +108,7 @@ def with_raw_columns(dataset: Dataset, X: Any, folds: Folds) -> Dataset:
     from distrff.io.tables import frame_table, with_beside
     from distrff.preprocessing.profile import TableOptions
 
-    table = replace(frame_table(frame), is_paired=True).loaded(raw, raw)
+    table = replace(frame_table(frame), is_paired=True).loaded((), raw, None)
     return with_beside(dataset, table, TableOptions(extra=raw))
 
 
@@ -563,6 +563,8 @@ class KernelEstimator(BaseEstimator):
         return False
 
     def _why_no_folds(self, folds: FoldModels | None) -> str:
+        if self.has_grown:
+            return "its rows came by partial_fit, which keeps none of them"
         if folds is None:
             return "this fit held no folds out (alpha='cv' or C='cv' do)"
         return "the rows of the fit were lazy arrays, or stayed where it was fitted"
@@ -871,7 +873,7 @@ def _lazily(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> A
     X = dataset.X
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    light = replace(model, report={}, steps=None, posterior=None, folds=folds)
+    light = replace(model, report={}, steps=None, posterior=None, fold_models=folds)
     kept = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
     names = [place for place in folds.folds.places if isinstance(place, str)]

@@ -187,11 +187,6 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     def has_grown(self) -> bool:
         return self._growth is not None
 
-    def _why_no_folds(self, folds: FoldModels | None) -> str:
-        if self._growth is not None:
-            return "its rows came by partial_fit, which keeps none of them"
-        return super()._why_no_folds(folds)
-
     def _problem(self) -> Problem:
         return solvable(ridge_problem(self))
 
@@ -570,10 +565,6 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     intercept_ : ndarray of shape (1 or n_classes,)
     cv_score_ : float or None
         Weighted held-out mean squared error on the ±1 targets.
-
-    Notes
-    -----
-    Labels are numbers, booleans or text.
     """
 
     _: KW_ONLY

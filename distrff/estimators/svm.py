@@ -174,9 +174,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
         where the Gram does not fit in the workers' memory.
     tol : float
-        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
-        about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero; for "sgd" the
-        least relative fall of the objective.
+        As of `KernelSVC`; for softmax ‖∇‖ relative to its norm at zero.
 
     Attributes
     ----------

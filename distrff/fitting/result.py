@@ -92,7 +92,11 @@ def fit_report(
     }
     notes = list(result.notes)
     if fit is not None:
-        values |= _rows_and_map(fit)
+        dataset = fit.dataset
+        values |= {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
+        values |= of_folds(fit.problem.folds, fit.n_never_held_out)
+        if dataset.table_report is not None:
+            values["table"] = dataset.table_report
         notes += notes_on_rows(fit, result.dtype)
     if quality is not None and quality["rows"] == "out of fold":
         values["quality"] = {**quality, "held_out": values["folds"]["held_out"]}
@@ -125,8 +129,9 @@ def _alerts(result: FitResult) -> list[str]:
     return [result.status.value] if result.status is Status.INTERRUPTED else []
 
 
-def of_map(features: FeatureMap) -> dict[str, Any]:
+def of_map(features: FeatureMap | None) -> dict[str, Any]:
     """A report's entries on a fitted map."""
+    assert features is not None
     kernel = getattr(features, "kernel_", None)
     return {
         "features": features.specification_.to_dict(),
@@ -136,14 +141,6 @@ def of_map(features: FeatureMap) -> dict[str, Any]:
         "candidates": getattr(features, "candidates_", None),
         "expected_collisions": getattr(features, "expected_collisions_", None),
     }
-
-
-def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
-    dataset = fit.dataset
-    assert fit.features is not None
-    values = {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
-    values |= of_folds(fit.problem.folds, fit.n_never_held_out)
-    return values if dataset.table_report is None else values | {"table": dataset.table_report}
 
 
 def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any]:
@@ -166,6 +163,8 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
         lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
         notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    features = names or () if dataset.steps is None else [step.name for step in dataset.steps.columns]
+    notes += fit.problem.held_out.notes(dataset, features)
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}
@@ -408,6 +407,10 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
         is_unfair = fit.problem.folds.may_lack
         statistics = replace(fit.statistics, together=None) if is_unfair else fit.statistics
         values = quality_of_numbers(statistics, result)
+        if values is not None and is_unfair:
+            values["linear_rmse"] = None
+    if values is not None and fit.problem.held_out.may_lack:
+        values["held_out"] = fit.problem.held_out.words  # by which a given penalty judges nothing
     return values and {**values, "exchangeability": exchangeability_of_fit(fit, result)}
 
 
@@ -518,7 +521,7 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> _Judged:
     # Evenly spaced, since the sample is in row order, which may be by class or by time.
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     keys, y, s = sample.keys.chosen(kept), sample.y[kept], weights[kept]
-    judges, F = replace(model, folds=result.fold_models).judged(keys)
+    judges, F = replace(model, fold_models=result.fold_models).judged(keys)
     if not len(F):  # the folds hold out none of these rows
         return _judged(fit, replace(result, fold_models=None), model)
     rows = np.arange(len(y)) if judges.rows is None else judges.rows
@@ -549,7 +552,7 @@ _MOST_DENSE_FEATURES = 4096
 def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any] | None:
     """`exchangeability` of neighbouring rows; None where folds or rows tell nothing of it."""
     # Whoever chose other folds knows how new rows will come.
-    if not isinstance(fit.problem.folds, NoFolds | HashFolds):
+    if not isinstance(fit.problem.held_out, NoFolds | HashFolds):
         return None
     rows = fit.statistics.neighbours()
     assert rows.y is not None

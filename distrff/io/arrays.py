@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -517,8 +518,8 @@ def with_columns(dataset: Dataset, columns: Mapping[str, Any], **roles: Any) -> 
         try:
             if isinstance(values, str):
                 raise InputError(
-                    f"got {values!r}, and a value of each row is needed; give a column by its name to "
-                    f"open_dataset, or to folds such as GroupFolds(by={values!r})"
+                    f"got {values!r}, and a value of each row is needed; give the column itself, and an X "
+                    f"without it, or open_dataset(..., groups={values!r})"
                 )
             arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
         except InputError as error:
@@ -966,6 +967,7 @@ def is_feature(t: pa.DataType) -> bool:
     return is_number(t.value_type if pa.types.is_fixed_size_list(t) else t)
 
 
+@cache  # for tables of ten thousand columns
 def numpy_type(t: pa.DataType, nulls: bool) -> np.dtype:
     """The NumPy type of a column's values, or of their entries: objects for all but numbers and times."""
     # Integers and booleans with nulls count as floats that hold them, so that the type is known before a row

@@ -319,7 +319,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     table = with_row_numbers(table, options)
     options = with_names(table, options)
     choice = choose_columns(table, options)
-    table = _with_rows(table, choice.used, options.beside)
+    table = _with_rows(table, choice.used, options.beside, None)
     run = Run()
     profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
@@ -331,9 +331,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     return with_beside(dataset, table, options, lacking, kept)
 
 
-def _with_rows(
-    table: Table, names: Sequence[str], beside: Sequence[str], steps: TableSteps | None = None
-) -> Table:
+def _with_rows(table: Table, names: Sequence[str], beside: Sequence[str], steps: TableSteps | None) -> Table:
     table.check([*names, *beside])
     table = table.loaded(names, beside, steps)
     # Or every column would look like one that lacks all values.

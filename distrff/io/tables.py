@@ -189,9 +189,7 @@ class Table(RawSource):
     def check(self, names: Sequence[str]) -> None:
         """Raise InputError if these columns are not the same in all parts."""
 
-    def loaded(
-        self, names: Sequence[str], beside: Sequence[str] = (), steps: TableSteps | None = None
-    ) -> Table:
+    def loaded(self, names: Sequence[str], beside: Sequence[str], steps: TableSteps | None) -> Table:
         """The table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
 
@@ -873,9 +871,7 @@ class FrameTable(Table):
     frame: Any = None
     is_paired: bool = False  # whether `paired` has seen the frame
 
-    def loaded(
-        self, names: Sequence[str], beside: Sequence[str] = (), steps: TableSteps | None = None
-    ) -> Table:
+    def loaded(self, names: Sequence[str], beside: Sequence[str], steps: TableSteps | None) -> Table:
         # One pass counts the rows of a dask frame, and looks for categories that the steps lack and for the
         # types of columns beside X: a partition may hold others than its frame declares.
         by_name = {str(column): column for column in self.frame.columns}
@@ -912,7 +908,7 @@ class FrameTable(Table):
                 return None  # a shuffled frame has no first rows, and would be computed as a whole for them
             # The first partition alone; the rest is read by passes.
             first = first.partitions[0].compute()
-        return frame_table(first).loaded(names)
+        return frame_table(first).loaded(names, (), None)
 
 
 def _look(

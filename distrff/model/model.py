@@ -80,7 +80,7 @@ class Model:
     skips_missing : bool
         Whether a row that holds NaN has NaN for a result, as of models whose fit dropped such rows; others
         refuse it.
-    folds : FoldModels or None
+    fold_models : FoldModels or None
         The models that judge rows of the fit, where these are judged; in no file.
 
     Notes
@@ -107,7 +107,7 @@ class Model:
     steps: TableSteps | None = None
     intervals: Intervals | None = None
     skips_missing: bool = False
-    folds: FoldModels | None = None
+    fold_models: FoldModels | None = None
 
     def __post_init__(self) -> None:
         lay_out(self, "coef", "intercept")
@@ -393,12 +393,12 @@ class Model:
         Without folds this model judges all rows. Costs as much as `decision` of each row for each of its
         folds.
         """
-        if self.folds is None:
+        if self.fold_models is None:
             return Memberships(len(keys), np.zeros(len(keys), np.int64)), self.decision(keys.X)
-        judges = self.folds.folds.held_out(keys)
+        judges = self.fold_models.folds.held_out(keys)
         F = np.empty((len(judges.numbers), self.n_outputs))
         for fold in np.unique(judges.numbers):
-            own = self.folds.of(self, fold).decision(chosen_rows(keys.X, judges.of(fold)))
+            own = self.fold_models.of(self, fold).decision(chosen_rows(keys.X, judges.of(fold)))
             F[judges.numbers == fold] = own
         return judges, F
 
@@ -427,9 +427,12 @@ class Model:
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
         # Reports and steps may have megabytes, and no task looks at them.
-        # What is left of folds is their rule: some bytes.
-        folds = self.folds and replace(self.folds, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
-        return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None, folds=folds)
+        none: dict[str, Any] = {"arrays": None, "posterior": None, "steps": None, "intervals": None}
+        # What is left of the folds' models is the rule of the folds: some bytes.
+        folds = self.fold_models and replace(
+            self.fold_models, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0))
+        )
+        return replace(self, **none, report={}, fold_models=folds)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
         """The light model, and the arrays to send to each worker once, of which `restored` makes it whole.
@@ -438,16 +441,17 @@ class Model:
         posterior, of D² numbers.
         """
         posterior = posterior_arrays(self.posterior) if with_std else {}
-        folds = self.folds
+        folds = self.fold_models
         of_folds = {} if folds is None else {"fold_coef": folds.coef, "fold_intercept": folds.intercept}
         return self.light(), named_to_send(self.arrays or {}) | posterior | of_folds
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model in a task, with the arrays that were sent."""
-        folds = self.folds and replace(
-            self.folds, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"]
+        folds = self.fold_models and replace(
+            self.fold_models, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"]
         )
-        return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays), folds=folds)
+        own = sent_arrays(arrays) or None
+        return replace(self, arrays=own, posterior=posterior_of(arrays), fold_models=folds)
 
     def transform(self, X: Any) -> Any:
         """Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from numbers import Number
@@ -128,6 +128,8 @@ class Folds(ABC):
     """Whether rows may be in no fold, a fold may have no rows or its model too few classes, but by chance."""
     seed: int | None = None
     """What draws them, where it is a field."""
+    against_groups: str = ""
+    """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
 
@@ -196,7 +198,16 @@ class Folds(ABC):
 
     def of_dataset(self, rows: RowsOfFolds) -> Folds:
         """The folds with what is known before rows are read; raises InputError for columns that lack."""
+        if self.against_groups and rows.groups is not None:
+            raise InputError(
+                f"the rows have groups, of which new rows will be others, but {self.against_groups}, or give "
+                f"no groups"
+            )
         return self
+
+    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+        """What reports say of their columns, and of groups that are not theirs; `features` by their names."""
+        return []
 
     def survey(self, keys: Keys) -> Any:
         """What decides the folds, of some rows; ``a.merge(b)`` is that of both. None where nothing has to."""
@@ -252,7 +263,7 @@ def _plain(value: Any) -> Any:
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, Folds):
         return value.to_dict()
-    if isinstance(value, timedelta | np.timedelta64):
+    if isinstance(value, timedelta):
         return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
     if isinstance(value, np.generic):
         return value.item()
@@ -282,7 +293,7 @@ class SomeFolds(Folds):
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words = map(_of_whole, ("names", "places", "words"))
-    sums, units = map(_of_whole, ("sums", "units"))
+    sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]
@@ -337,6 +348,7 @@ class HashFolds(Folds):
     first_row: int = 0  # number of the first row, where others came before it
     because: str = field(default="", compare=False)  # why other folds that were asked for became these
     may_lack = False
+    against_groups = "the folds hold out rows at random; use cv=GroupFolds()"
 
     @property
     def words(self) -> str:
@@ -347,22 +359,12 @@ class HashFolds(Folds):
 
     def sums(self, keys: Keys) -> Memberships:
         hashes = self.hashed(keys.numbers.astype(np.uint64) + np.uint64(self.first_row))
+        # Where a fold is one in more than there are sums, the last one is of all other rows.
         return Memberships(len(keys), np.minimum(remainders(hashes, self.one_in), self.n_sums - 1))
-
-    def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, f"{type(self).__name__} holds rows out at random")
-        return self
 
     def after(self, n_rows: int) -> HashFolds:
         """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return replace(self, first_row=self.first_row + n_rows)
-
-
-def _refuse_groups(rows: RowsOfFolds, but: str, use: str = "cv=GroupFolds()") -> None:
-    if rows.groups is not None:
-        raise InputError(
-            f"the rows have groups, of which new rows will be others, but {but}; use {use}, or give no groups"
-        )
 
 
 @dataclass(frozen=True)
@@ -381,13 +383,9 @@ class OneHeldOut(HashFolds):
 
     # Two sums in place of five: where a single fold chooses, as for few rows by "gcv", the others' would only
     # be added up.
-
     n_sums = 2
     one_in = _HELD_OUT_STRIDE
-
-    def of_dataset(self, rows: RowsOfFolds) -> Folds:
-        _refuse_groups(rows, "alpha='gcv' leaves out one row at a time", "alpha='cv'")
-        return self
+    against_groups = "alpha='gcv' leaves out one row at a time; use alpha='cv'"
 
 
 @dataclass(frozen=True)
@@ -398,12 +396,13 @@ class ContiguousFolds(Folds):
     n_rows: int = 0  # of the whole dataset; 0 until it is known
     may_lack = False
     words = "runs of consecutive rows"
+    against_groups = "the folds hold out runs of consecutive rows; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
-        _refuse_groups(rows, "ContiguousFolds and fold_by='contiguous' hold out runs of rows")
+        super().of_dataset(rows)
         return replace(self, n_rows=rows.n_rows)
 
     def sums(self, keys: Keys) -> Memberships:

@@ -420,7 +420,7 @@ class TableOptions:
     @property
     def roles(self) -> tuple[list[Any], ...]:
         """Ids, groups and others that come beside X, and are columns of X only where `columns` names them."""
-        given = (self.ids, () if self.groups is None else self.groups, self.extra)
+        given = (() if keys is None else keys for keys in (self.ids, self.groups, self.extra))
         return tuple([keys] if isinstance(keys, str | int) else [*keys] for keys in given)
 
     @property

@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
@@ -45,6 +45,21 @@ class ColumnFolds(Folds):
 
     def of_dataset(self, rows: RowsOfFolds) -> Self:
         return replace(self, places=tuple(_place(name, rows) for name in self.names))
+
+    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+        named = zip(self.places, self.names or self.places, strict=True)
+        kept = [repr(name) for place, name in named if isinstance(place, int) or place in features]
+        notes = []
+        # A map is made of the columns by which its cells go.
+        if kept and not isinstance(self, BlockFolds):
+            notes.append(
+                f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have "
+                f"values of it that no fit has seen; leave it out of X unless that is meant"
+            )
+        # A splitter of scikit-learn may have gone by the groups.
+        if rows.groups not in (None, *self.places) and not isinstance(self, PatternFolds):
+            notes.append(f"the groups of the rows have no effect: the folds hold out {self.words}")
+        return notes
 
     def points(self, keys: Keys) -> np.ndarray:
         """The columns as numbers, (n_rows, n_columns)."""
@@ -229,11 +244,9 @@ class GroupFolds(ColumnFolds):
         n_folds = n_groups if self.is_each else self.n_folds
         if survey.n_null:
             raise InputError(f"{survey.n_null:,} rows have no group; {NO_GROUP}")
+        if n_groups > MAX_COUNTED and self.is_each:
+            raise InputError(f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None")
         if n_groups > MAX_COUNTED:
-            if self.is_each:
-                raise InputError(
-                    f"there are more than {MAX_COUNTED:,} groups; give a number of folds, not None"
-                )
             return self
         if n_groups == 1:
             raise InputError("all rows are of one group, of which none can be held out; give others, or none")
@@ -705,7 +718,9 @@ class CopyFolds(BlockFolds):
             exponents = np.round(np.log2(_floats("size", self.size))).astype(int)
             survey = survey.coarser(np.maximum(survey.exponents, exponents))
         n_rows, n_places = survey.counts.sum(), len(survey.counts)
-        if n_places < _MAX_CELLS / 8:  # they were never made coarser: these are all places, of counts or steps
+        if (
+            n_places < _MAX_CELLS / 8
+        ):  # they were never made coarser: these are all places, of counts or steps
             n_rows = n_places
         # Rows along a track have few cells within wide bounds, all of which are written out here.
         while np.prod(survey.shape.astype(float)) > _MAX_WRITTEN_OUT:

@@ -137,5 +137,5 @@ def test_options_are_listed_under_what_they_are_for():
     headings = [line[:-1] for line in lines if re.fullmatch(r"\w[\w ]*:", line)]
     assert headings == [
         "Result", "Checkpoint", "Rows", "Text files", "Columns of tables", "Model", "Feature map and kernel",
-        "Penalty", "Which rows are held out", "Solver", "Workers", "Other options",
+        "Penalty", "Rows held out", "Solver", "Workers", "Other options",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ import zarr
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
-from distrff import KernelRidge, load_model, open_dataset
+from distrff import load_model, open_dataset
 
 EXACT = ("--features", "linear", "--alpha", 1e-6)
 """Labels that follow from a category, and numbers that are a sum of columns, are met by these."""
@@ -157,32 +157,6 @@ def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "zarr"])
-def test_a_fit_reads_groups_of_any_file(distrff, tmp_path, scratch, rng, form, monkeypatch):
-    frame = pd.DataFrame(rng.standard_normal((40, 2)), columns=["a", "b"])
-    frame = frame.assign(who=[f"u{i % 5}" for i in range(40)], day=np.arange(40), y=frame["a"] + frame["b"])
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    beside, target = ("--groups", "who", "--extra", "day"), ("--target", "y")
-    converted = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *target, *beside, "--json")
-    assert converted.json["beside"] == {"groups": "who", "extra": ["day"]}
-    fit = ("fit", tmp_path / f"rows.{form}", *(() if form == "zarr" else target), *EXACT)
-    seen, fitted = [], KernelRidge.fit
-
-    def looked_at(model, data, **how):
-        (block,) = data.rows(0, 40).tiles(40)  # here, since rows of text are gone when the command ends
-        seen.append((data.column_names, data.groups, pd.DataFrame(block.ids)))
-        return fitted(model, data, **how)
-
-    monkeypatch.setattr(KernelRidge, "fit", looked_at)
-    for given in (beside, *([("--groups", 2, "--extra", "day")] if form != "zarr" else [])):
-        assert distrff(*fit, *given, "--out", tmp_path / "model.zarr", "--overwrite").code == 0
-        assert seen[-1][:2] == (("a", "b"), "who")
-        pd.testing.assert_frame_equal(seen[-1][2], frame[["who", "day"]])
-    refused = distrff.refused(*fit, "--groups", "nobody", "--out", tmp_path / "no.zarr")
-    assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet", "zarr"])
 def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     frame = pd.DataFrame(rng.standard_normal((60, 2)), columns=["a", "b"]).assign(half=np.arange(60) % 2)
     days = pd.Series(pd.date_range("2013-01-01", periods=60)).dt.strftime("%Y-%m-%d")
@@ -190,8 +164,8 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     frame.to_parquet(tmp_path / "rows.parquet")
     beside = ("--groups", "who", "--extra", "day")
-    converted = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", "--target", "y", *beside)
-    assert converted.code == 0
+    convert = ("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", "--target", "y", *beside, "--json")
+    assert distrff(*convert).json["beside"] == {"groups": "who", "extra": ["day"]}
     out = ("--out", tmp_path / "model.zarr", "--overwrite", "--features", "linear", "--cv", 2)
     fit = ("fit", tmp_path / f"rows.{form}", *(() if form == "zarr" else ("--target", "y")), *out)
     forward = (*fit, "--folds", "forward", "--by", "day", "--gap", "2d")
@@ -202,10 +176,13 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     assert found["n_columns"] == 3 and found["folds"]["n_never_held_out"] == 20
     assert found["folds"]["held_out"].startswith("spans of day, each held out of a model of what came before")
     page = tmp_path / "page.html"
-    done = distrff(*fit, "--folds", "groups", "--by", "who", "--report", page)
-    assert "on rows left out: whole groups of 'who' (6 of them); the mean" in done.stdout
+    for groups in ("--folds groups --by who", "--groups who", *(["--groups 4"] if form != "zarr" else [])):
+        done = distrff(*fit, *groups.split(), "--report", page)
+        assert "on rows left out: whole groups of 'who' (6 of them); the mean" in done.stdout
     assert "rows that were left out: whole groups of &#39;who&#39; (6 of them)" in page.read_text()
     assert "2 folds of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
+    refused = distrff.refused(*fit, "--groups", "nobody")
+    assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused
     # A column of the X of a Zarr group stays there; of a table it is none unless it is named.
     half = distrff(*fit, "--folds", "groups", "--by", "half")
     assert ("not features, since --by names them: half" in half.stderr) == (form != "zarr")

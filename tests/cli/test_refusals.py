@@ -54,7 +54,7 @@ REFUSALS = [
     ("plan {zarr} --folds forward --cv two", "--cv must be a positive integer, got 'two'"),
     ("plan {zarr} --folds blocks --block-columns a --buffer -1", "--buffer must be a number of at least 0"),
     ("plan {zarr} --folds blocks --block-columns d", "folds go by the column 'd', which these rows lack"),
-    ("plan {parquet} --target y --groups flag --folds hash", "but --folds hash holds rows out at random"),
+    ("plan {parquet} --target y --groups flag --folds hash", "but the folds hold out rows at random"),
     ("plan {zarr} --folds blocks --block-columns 7", "folds go by the column '7', which these rows lack"),
     ("plan {zarr} --model pca --folds hash", "--folds goes with --model ridge"),
     ("plan {zarr} --alpha gcv --folds hash", "--folds goes with --alpha cv or --C cv"),

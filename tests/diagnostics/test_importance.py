@@ -190,7 +190,7 @@ def test_rows_of_the_fit_are_judged_by_models_that_did_not_see_them(rows, name, 
     groups = {"groups": np.arange(300) // 7} if name == "groups" else {}
     model = kind(SMALL, alpha="cv", cv=cv, scale="none", random_state=0).fit(X, y, **groups)
     folds = model._out_of_fold_models()
-    judge = replace(model.model_, folds=folds)
+    judge = replace(model.model_, fold_models=folds)
     drawn = drawn_rows(begin_run(), judge, model._fit_rows, 300, 3, with_target=True)
     keys = next(model._fit_rows.rows(0, 300).tiles(300)).keys
     _, held_out = folds.folds.masks(keys, range(folds.folds.n_folds))

@@ -142,15 +142,17 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
     fitted = model(cv).fit(X, y, groups=rng.permutation(np.arange(N) % 15))
     assert words in fitted.report_["folds"]["held_out"]
     assert fitted.report_["folds"]["n_folds"] == n_folds == fitted.cv_results_["fold_scores"].shape[1]
+    has_no_effect = any("the groups of the rows have no effect" in note for note in fitted.report_["notes"])
+    assert has_no_effect == isinstance(cv, ForwardFolds | BlockFolds)
 
 
 @pytest.mark.filterwarnings("ignore:The groups parameter is ignored")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cv": HashFolds()}, "HashFolds holds rows out at random; use cv=GroupFolds()"),
-        ({"cv": ContiguousFolds()}, "fold_by='contiguous' hold out runs of rows; use cv=GroupFolds()"),
-        ({"fold_by": "contiguous"}, "fold_by='contiguous' hold out runs of rows; use cv=GroupFolds()"),
+        ({"cv": HashFolds()}, "the folds hold out rows at random; use cv=GroupFolds()"),
+        ({"cv": ContiguousFolds()}, "the folds hold out runs of consecutive rows; use cv=GroupFolds()"),
+        ({"fold_by": "contiguous"}, "the folds hold out runs of consecutive rows; use cv=GroupFolds()"),
         ({"alpha": "gcv"}, "alpha='gcv' leaves out one row at a time; use alpha='cv'"),
         ({"cv": GroupFolds(), "fold_by": "contiguous"}, "fold_by='contiguous' goes with a number of folds"),
         ({"cv": 1}, "cv must be an integer of at least 2"),
@@ -187,6 +189,26 @@ def test_folds_that_do_not_go_with_these_rows_are_refused(
 def test_groups_that_are_none_are_refused(rng: np.random.Generator, groups: Any, words: str) -> None:
     X, y = rng.normal(size=(N, 2)), rng.normal(size=N)
     assert words in refusal(lambda: model().fit(X, y, groups=groups))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cv": GroupFolds("group")}, "the folds go by 'group', which the model has as a feature, too"),
+        ({"cv": ForwardFolds(-1)}, "the folds go by -1, which the model has as a feature, too"),
+        ({"cv": ForwardFolds("a")}, "the groups of the rows have no effect: the folds hold out spans of a"),
+        ({}, "a linear model not shown, as it is one of all rows"),
+        ({"alpha": 1.0}, "or fit with alpha='cv', which judges it on whole groups (15 of them)"),
+    ],
+)
+def test_the_report_says_what_folds_do_not_do(rng: np.random.Generator, options: Any, words: str) -> None:
+    """The rows of a group are alike, so that a look at neighbours would ask for the groups that are given."""
+    group = np.arange(N) * 15 // N
+    X = pd.DataFrame({"a": group + 0.01 * rng.normal(size=N), "group": group})
+    report = model(**options).fit(X, rng.normal(size=15)[group], groups=group).report_
+    assert words in repr(report) and not report["quality"]["exchangeability"]
+    assert ("too: new rows" in repr(report)) == ("cv" in options)
+    assert ("not shown" in report._repr_html_()) == ("alpha" not in options)
 
 
 # Folds without a model, and rows that no fold holds out.

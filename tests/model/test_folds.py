@@ -36,7 +36,7 @@ def test_out_of_fold_error_is_that_of_cross_validation(
     model.fit(X, y, s)
     folds = model._out_of_fold_models()
     assert folds is not None
-    F = replace(model.model_, folds=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
+    F = replace(model.model_, fold_models=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
     error = np.average(np.square(F - y.reshape(N, -1)), axis=0, weights=s).mean()
     # The search reads errors off the Grams: rounding alone differs.
     assert error == pytest.approx(model.cv_score_, rel=1e-6)
@@ -80,7 +80,7 @@ def test_models_without_a_gram(rng: np.random.Generator, features: Any) -> None:
     model = drf.KernelRidge(features, tol=1e-6, random_state=0).fit(X, y)
     folds = model._out_of_fold_models()
     assert folds is not None
-    F = replace(model.model_, folds=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
+    F = replace(model.model_, fold_models=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
     # Both are solved to the tolerances of their searches.
     assert np.square(F[:, 0] - y).mean() == pytest.approx(model.cv_score_, rel=0.02)
 
@@ -95,7 +95,7 @@ def test_likelihoods_by_the_search_for_C(rng: np.random.Generator, multi_class: 
     ).fit(X, y)
     folds = model._out_of_fold_models()
     assert folds is not None
-    F = replace(model.model_, folds=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
+    F = replace(model.model_, fold_models=folds).out_of_fold(Keys(np.arange(N), X=X), "decision")
     if n_classes == 2:
         losses = np.logaddexp(0, -np.where(y == 1, 1, -1) * F[:, 0])
     elif multi_class == "softmax":

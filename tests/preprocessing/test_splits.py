@@ -1,5 +1,6 @@
 """Folds by columns: whole groups, cells of a map, spans of time, and those of scikit-learn's splitters."""
 
+import json
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -461,20 +462,23 @@ def test_any_disjoint_rows_to_fit_and_to_judge_are_folds(seed: int, n_folds: int
 
 def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generator) -> None:
     X = with_hole(rng)[:3000]
-    keys = keys_of(X, groups=rng.integers(0, 30, len(X)), t=rng.normal(size=len(X)))
+    day = np.datetime64("2026-01-01", "D") + rng.integers(0, 90, len(X))
+    keys = keys_of(X, groups=rng.integers(0, 30, len(X)), t=rng.normal(size=len(X)), day=day)
     kinds = [
         GroupFolds(),
         GroupFolds(n_folds=3),
-        BlockFolds([0, 1], 0.3, buffer=0.1),
+        BlockFolds(range(2), 0.3, buffer=0.1),
         BlockFolds([0, 1], like="gaps"),
         BlockFolds([0, 1], like=PLACES),
         ForwardFolds("t", gap=0.1, window=1.0),
         ForwardFolds(["t", 0]),
+        ForwardFolds("day", gap=pd.Timedelta("2h"), window="30d"),
     ]
     made = [decided(folds, keys) for folds in kinds]
     made.append(SomeFolds(made[0], (1, 3)))
     for folds in made:
-        again = folds_from_dict(folds.to_dict())
+        again = folds_from_dict(json.loads(json.dumps(folds.to_dict())))
         np.testing.assert_array_equal(masks(again, keys), masks(folds, keys))
         np.testing.assert_array_equal(again.sums(keys).numbers, folds.sums(keys).numbers)
+        assert (again.words, again.names) == (folds.words, folds.names)
         assert [same_rule(again, other) for other in made] == [folds is other for other in made]

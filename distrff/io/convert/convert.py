@@ -853,7 +853,9 @@ class TableEncoder:
         if column.values.ndim > 1:
             raise InputError(f"column {name!r} holds lists; beside X comes one value per row")
         missing = column.missing()
-        if missing is not None and (missing if kept is None else missing & kept).any():
+        if missing is not None and kept is not None:
+            missing = missing & kept
+        if missing is not None and missing.any():
             place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
             raise NonFiniteError(f"{place}, column {name!r}: no value; fill it, or leave the row out")
         if column.dtype and column.dtype != "bool":  # numbers that name a category

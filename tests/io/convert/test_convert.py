@@ -487,7 +487,7 @@ def test_groups_and_extra_columns_are_stored_beside_x(tmp_path, dst, small_block
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("a,who\n1,u\n2,\n", {"groups": "who"}, "line 3, column 'who': no value; fill it, or leave the row"),
+        ("a,who\n1,u\n,\n2,\n", {"groups": "who", "missing": "drop"}, "line 4, column 'who': no value; fill"),
         ("a,who\n1,u\n2,v\n", {"extra": "when"}, "has no column 'when'; its 2 columns are: a, who"),
         ("1 1:2 2:3\n2 1:4\n", {"groups": "who"}, "is a libsvm file, which has no columns beside X"),
         ("a,who\n1,u\n2,v\n", {"groups": ["a", "who"]}, "groups must name one column"),
