@@ -458,7 +458,7 @@ def _ranks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 _MAX_CELLS, _MAX_WRITTEN_OUT = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
 _FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
-_WIDEST_GAP = 1 / 8  # half of its width, where the bounds have sides of 1
+_WIDEST_GAP = 1 / 4  # half of its width, where the bounds have sides of 1
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _MAX_SHIFTS = 100
 _PLACES = "places to be predicted"
