@@ -93,7 +93,7 @@ _HELP = {
     "block_like": "Hold rows out in the shapes of the empty places between them, where predictions are "
     "wanted.",
     "by": "Column of the groups, by default --groups, or of the order, by default that of the rows; it may "
-    "be several: year,month,day. No feature unless --columns names it.",
+    "be several: year,month,day. No feature unless --columns names it, or --datetime keeps times.",
     "cv": "Number of folds; auto are five, and of gram 1 makes none.",
     "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
@@ -394,10 +394,14 @@ def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
     text = " ".join(f"{spelt_as_option(name)} {value}" for name, value in values.items() if name not in found)
     if text:
         click.echo(f"defaults used: {text}", err=True)
-    columns = () if dataset is None else dataset.column_names or ()
-    beside = [name for name in ctx.params.get("by") or () if name not in columns]
+    columns = () if dataset is None else dataset.raw_features
+    named = (ctx.params.get("groups"), *(ctx.params.get("by") or ()))
+    beside = [name for name in dict.fromkeys(named) if name not in (None, *columns)]
     if beside and not ctx.params["columns"]:
-        text = f"not features, since --by names them: {listed(beside)}; --columns makes them some"
+        text = (
+            f"not features, since --groups or --by names them: {listed(beside)}; --columns with the names of "
+            f"all features keeps them, --datetime keeps times"
+        )
         click.echo(text, err=True)
 
 

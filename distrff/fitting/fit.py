@@ -348,7 +348,9 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
         return fit.problem, int(census[-1, 0])
     skipped = listed([f"fold {fold + 1} of {folds.n_folds}: {why}" for fold, why in lacks.items()])
     if len(lacks) == folds.n_folds:
-        raise InputError(f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give others")
+        raise InputError(
+            f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give {folds.remedy}"
+        )
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
     kept = tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
     # Rows of the others are held out by none: few fits need another pass that counts them.

@@ -163,8 +163,7 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
         lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
         notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
-    features = names or () if dataset.steps is None else [step.name for step in dataset.steps.columns]
-    notes += fit.problem.held_out.notes(dataset, features)
+    notes += fit.problem.held_out.notes(dataset)
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}

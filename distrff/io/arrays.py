@@ -516,14 +516,14 @@ def with_columns(dataset: Dataset, columns: Mapping[str, Any], **roles: Any) -> 
     for name, values in columns.items():
         given = {"y": as_frame(values)}
         try:
-            if isinstance(values, str):
+            if isinstance(values, str | Mapping) or not hasattr(values, "__len__"):
                 raise InputError(
                     f"got {values!r}, and a value of each row is needed; give the column itself, and an X "
-                    f"without it, or open_dataset(..., groups={values!r})"
+                    f"without it, or its name to open_dataset(..., groups=...)"
                 )
             arrays, _ = _lazy_arrays(given) if dask.is_dask_collection(values) else _arrays(given)
         except InputError as error:
-            raise InputError(f"{name} cannot be used: {error}") from error
+            raise InputError(f"{name} cannot be used, which is read as y is: {error}") from error
         readers[name] = ArrayReader({"X": placeholder, "y": only_column(arrays["y"])})
     return with_readers(dataset, readers, **roles)
 

@@ -446,6 +446,11 @@ class Dataset:
         return {"n_unseen_categories": found} if found else {}
 
     @property
+    def raw_features(self) -> Sequence[str]:
+        """The names of the columns that X is made of; of a table more than X has may be read for it."""
+        return self.column_names or () if self.steps is None else [step.name for step in self.steps.columns]
+
+    @property
     def X(self) -> da.Array:
         """Lazy dask array of shape (n_rows, n_columns)."""
         return self.reader.lazy("X")

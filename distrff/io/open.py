@@ -31,7 +31,7 @@ from distrff.io.tables import (
     with_row_numbers,
     xarray_table,
 )
-from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr
+from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr, stored_beside
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
 
@@ -99,10 +99,10 @@ def open_dataset(
         shares of all, for a time the mean time, for its parts 0); or replace them by the mean (0 in all
         columns of categories) and add a column that marks them by 1. All but "error" leave out rows without a
         target; a missing weight is refused except with "drop". Columns without any value are always left out.
-    datetime : {"seconds", "parts"}, optional
-        What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
-        their place in the year, the week (by days) and the day (by hours), in UTC. Times of day and
-        durations become seconds in both cases. With None all are left out.
+    datetime : {"seconds", "parts", "both"}, optional
+        What becomes of dates and times: float64 seconds since the column's minimum, in which a trend is; sine
+        and cosine of their place in the year, the week (by days) and the day (by hours), in UTC; or both.
+        Times of day and durations become seconds in all cases. With None all are left out.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.
     types : mapping of str to {"text", "number", "time"}, optional
@@ -128,8 +128,9 @@ def open_dataset(
         The column that says which group a row belongs to, such as a person or a site; none of X unless
         `columns` names it.
     extra : list of str or int, optional
-        Further columns that folds need, such as the day, and none of X unless `columns` names them. Values
-        come as they are stored, times as datetime64, those with a zone in UTC.
+        Further columns that folds need, such as the day, and none of X unless `columns` names them, or
+        `datetime` says how times become some. Values come as they are stored, times as datetime64, those with
+        a zone in UTC.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -282,8 +283,9 @@ def _of_zarr(
         )
     dataset = open_zarr(location, options, **arrays)
     ids, groups, extra = ([*map(str, keys)] for keys in options.roles)
-    # Folds may go by a column of X, which it keeps.
-    extra = [name for name in extra if name not in (dataset.column_names or ())]
+    # Folds may go by a column of X, which it keeps; a time beside X has the units in which gaps are told.
+    kept = {*(dataset.column_names or ())}.difference(stored_beside(location))
+    extra = [name for name in extra if name not in kept]
     group = groups[0] if groups else None
     of_rows = TableOptions(missing=options.missing, ids=ids, groups=group, extra=extra)
     readers = {name: array_column(location, name) for name in of_rows.beside}

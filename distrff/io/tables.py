@@ -556,7 +556,10 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        left_out = {*unwanted, *with_names(table, options).beside}
+        named, times = with_names(table, options), options.datetime is not None
+        # Whoever says how times become features wants those by which folds go as well.
+        kept = {n for n in named.extra if times and TYPES.get(kinds[n] or "", kinds[n]) == "time"}
+        left_out = {*unwanted, *named.ids, named.groups, *named.extra} - (kept - {*named.ids, named.groups})
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -968,6 +971,8 @@ def _series_kind(dtype: Any) -> str | None:
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
+    if isinstance(column.dtype, pd.PeriodDtype):  # which Arrow has as numbers
+        column = column.dt.to_timestamp()
     with _readable(f"column {name!r} of the DataFrame"):
         # In pandas NaN stands for a missing value.
         values = pa.array(column, from_pandas=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from numbers import Number
@@ -34,6 +34,10 @@ class RowsOfFolds(Protocol):
     column_names: tuple[str, ...] | None
     id_dtypes: Mapping[str, np.dtype]
     groups: str | None
+    persisted_bytes: int
+
+    @property
+    def raw_features(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +136,8 @@ class Folds(ABC):
     """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
+    remedy = "others"
+    """What to give where no fold has a model."""
 
     @property
     def n_sums(self) -> int:
@@ -205,8 +211,8 @@ class Folds(ABC):
             )
         return self
 
-    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
-        """What reports say of their columns, and of groups that are not theirs; `features` by their names."""
+    def notes(self, rows: RowsOfFolds) -> list[str]:
+        """What reports say of their columns, and of groups that are not theirs."""
         return []
 
     def survey(self, keys: Keys) -> Any:
@@ -266,7 +272,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return str(pd.Timedelta(value))  # which pandas reads, unlike those of Python
     if isinstance(value, np.generic):
-        return value.item()
+        return str(value) if isinstance(value, np.timedelta64) else value.item()
     if isinstance(value, str | bool | int | float | None):
         return value
     return [_plain(one) for one in value] if isinstance(value, Iterable) else str(value)
@@ -292,7 +298,7 @@ class SomeFolds(Folds):
     whole: Folds
     kept: tuple[int, ...]
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
-    names, places, words = map(_of_whole, ("names", "places", "words"))
+    names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
 
     @property

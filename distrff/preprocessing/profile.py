@@ -15,6 +15,7 @@ import numpy as np
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.preprocessing.table import (
+    PARTS,
     PLURALS,
     ColumnStep,
     CyclicTimeEncoder,
@@ -22,6 +23,7 @@ from distrff.preprocessing.table import (
     NumberStep,
     OneHotEncoder,
     RawColumn,
+    SecondsAndPartsStep,
     SecondsStep,
     TableSteps,
     TargetStep,
@@ -134,7 +136,10 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         assert column.first is not None
         # The step writes seconds since the first time, and so does its fill.
         fill = column.means()[0] - column.first / column.ticks if fills else None
-        return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
+        if options.datetime == "seconds":
+            return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
+        every = None if fill is None else (*[0.0] * 2 * len(PARTS), fill)
+        return SecondsAndPartsStep(name, column.first, column.ticks, every, indicates, column.zoned)
     # Lists of numbers that a library turned into text would be categories without end.
     if all(map(_LIST.fullmatch, column.words or [column.example])):
         return (
@@ -349,7 +354,7 @@ class ColumnProfile:
 
 
 MISSING = ("error", "drop", "mean", "indicator")
-TIMES = ("seconds", "parts")
+TIMES = ("seconds", "parts", "both")
 LEFT_OUT_EMPTY = "it has no values"
 LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
 """Why a column of times is left out if `datetime` is not given."""
@@ -367,9 +372,11 @@ def as_declared(raw: Mapping[str, RawColumn], types: Mapping[Any, str] | None) -
             try:
                 found[name] = found[name].of_kind(kind, name)
             except InputError:
+                how = ", as by pandas.to_datetime" if kind == "time" else ""
                 raise InputError(
                     f"types declares column {name!r} as {PLURALS[kind]}, but it holds "
-                    f"{PLURALS[found[name].kind]} that cannot be read so; declare another type, or convert it"
+                    f"{PLURALS[found[name].kind]} that cannot be read so; declare another type, or convert "
+                    f"it{how}"
                 ) from None
     return found
 

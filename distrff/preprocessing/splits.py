@@ -6,7 +6,7 @@ import base64
 import itertools
 import re
 import zlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
@@ -27,7 +27,7 @@ from distrff.preprocessing.folds import (
     remainders,
 )
 from distrff.utils.random import mixed_bits, stream
-from distrff.utils.text import listed, number_text
+from distrff.utils.text import first_repeated, listed, number_text
 from distrff.utils.validation import check_count, is_finite, is_number
 
 # Columns: among the features, by their place, or beside them, by their name.
@@ -38,17 +38,24 @@ class ColumnFolds(Folds):
     """Folds that follow from columns."""
 
     places: tuple[str | int, ...] = field(default=(), repr=False, kw_only=True)
+    kinds: tuple[str, ...] = field(default=(), repr=False, kw_only=True)  # of their dtypes
 
     @property
     def columns_called(self) -> str:
         return listed([f"column {name}" if isinstance(name, int) else str(name) for name in self.names])
 
     def of_dataset(self, rows: RowsOfFolds) -> Self:
-        return replace(self, places=tuple(_place(name, rows) for name in self.names))
+        places = tuple(_place(name, rows) for name in self.names)
+        if (twice := first_repeated(places)) is not None:
+            raise InputError(
+                f"folds go by {self.columns_called}; give {self.names[places.index(twice)]!r} once"
+            )
+        kinds = tuple(rows.id_dtypes[at].kind if isinstance(at, str) else "f" for at in places)
+        return replace(self, places=places, kinds=kinds)
 
-    def notes(self, rows: RowsOfFolds, features: Container[str]) -> list[str]:
+    def notes(self, rows: RowsOfFolds) -> list[str]:
         named = zip(self.places, self.names or self.places, strict=True)
-        kept = [repr(name) for place, name in named if isinstance(place, int) or place in features]
+        kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
         notes = []
         # A map is made of the columns by which its cells go.
         if kept and not isinstance(self, BlockFolds):
@@ -132,7 +139,7 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     else:
         raise InputError(
             f"folds go by the column {name!r}, which holds {values[:1].tolist()[0]!r}; give a column of "
-            f"numbers or times; {_as_times(name)}"
+            f"numbers or times. {_as_times(name)}"
         )
     if n_missing := int(np.count_nonzero(~np.isfinite(numbers))):
         raise InputError(
@@ -142,7 +149,7 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
 
 
 def _as_times(name: Any) -> str:
-    return f"types={{{name!r}: 'time'}} reads dates that are text"
+    return f"types={{{name!r}: 'time'}} reads '2026-01-31', pandas.to_datetime other text"
 
 
 def _counted(values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -327,9 +334,9 @@ class ForwardFolds(RoleFolds):
     n_folds: int = 5
     gap: Any = 0
     window: Any = None
-    is_time: bool = field(default=False, repr=False)
     edges: np.ndarray | None = field(default=None, repr=False)  # at which the sums' runs begin, ascending
     error: int = field(default=0, repr=False)  # rows by which the spans' sizes may differ from what was meant
+    remedy = "a smaller gap, a larger window or fewer folds"
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
@@ -354,11 +361,15 @@ class ForwardFolds(RoleFolds):
                 f"of times"
             )
         found = super().of_dataset(rows)
-        times = {name for name, dtype in rows.id_dtypes.items() if dtype.kind == "M"}
-        found = replace(found, is_time=not times.isdisjoint(found.places))
         gap, _ = found._span("gap"), found._span("window")
         if self.by is not None:
             return found
+        if rows.persisted_bytes:
+            raise InputError(
+                "forward folds take the order of the rows for that of time, and rows of a merged, shuffled "
+                "or sorted dask frame may have any; name what orders them, as ForwardFolds('day') does, or "
+                "give frame.persist() if their order is meant"
+            )
         n, length = rows.n_rows, rows.n_rows // (self.n_folds + 1)
         if not length or n - self.n_folds * length <= gap:
             raise InputError(
@@ -374,13 +385,16 @@ class ForwardFolds(RoleFolds):
         given = getattr(self, name)
         if given is None and name == "window":
             return np.inf
-        if self.is_time and not (is_number(given) and given == 0):
+        if "M" in self.kinds and not (is_number(given) and given == 0):
             if not (span := _seconds(given)) >= 0:
-                raise InputError(f"{name} must be a time span such as '7d', got {given!r}")
+                raise InputError(
+                    f"{name} must be a time span such as '7d', got {given!r}; months and years have no fixed "
+                    f"length"
+                )
             return span
         if not is_finite(given) or given < 0:
             what = "rows" if self.by is None else f"units of {self.by!r}"
-            hint = f"; {_as_times(self.by)}" if self.by and isinstance(given, str) else ""
+            hint = f"; spans go with times. {_as_times(self.by)}" if "O" in self.kinds else ""
             raise InputError(f"{name} must be a number of {what} of at least 0, got {given!r}{hint}")
         return float(given)
 
@@ -460,6 +474,7 @@ _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
 _FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
 _WIDEST_GAP = 1 / 4  # half of its width, where the bounds have sides of 1
 _BLOCKS = 100  # cells over the bounds, where no size is given
+_LEAST_LEFT, _MOST_NEAR = 1e-9, 20_000  # rows of a model, as a share; cells within the buffer of a row
 _MAX_SHIFTS = 100
 _PLACES = "places to be predicted"
 
@@ -539,7 +554,7 @@ def _floats(name: str, given: Any) -> np.ndarray:
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must hold numbers: {error}") from error
+        raise InputError(f"{name} must hold numbers, of times seconds: {error}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -551,12 +566,13 @@ class BlockFolds(ColumnFolds):
     columns : list of str or int
         Coordinates, such as lon and lat; a single one is a line.
     size : float or sequence of float, optional
-        Of a cell, in the columns' units, or one a column; by default a hundred cells of equal numbers a
-        column cover the bounds.
+        Of a cell, in the columns' units (of times seconds), or one a column; by default a hundred cells of
+        equal numbers a column cover the bounds.
     n_folds : int
+        A hash deals the cells, and folds that get none are left out: of 100 cells 100 folds leave some 63.
     buffer : float
         Rows of other folds that are no farther from a held-out cell (Euclidean, in the columns' units) are
-        left out of its model.
+        left out of its model. Less than the size of a few cells, as farther ones are of all folds.
     like : {"gaps"}, array-like of shape (m, n_columns), or mapping of column to coordinates, optional
         Rows are held out in the shape of the places where predictions are wanted: of these rows or this grid
         those in cells without rows, or all empty cells among the filled ones. Copies of the shape, shifted
@@ -573,10 +589,11 @@ class BlockFolds(ColumnFolds):
     like: Any = None
     seed: int | None = None
     pitches: np.ndarray | None = field(default=None, repr=False)  # of the cells, (d,)
+    remedy = "smaller cells, a smaller buffer or other columns"
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds)
-        if not is_number(self.buffer) or not 0 <= self.buffer < np.inf:
+        check_count("n_folds", self.n_folds, 2 if self.like is None else 1)
+        if not is_finite(self.buffer) or self.buffer < 0:
             raise InputError(f"buffer must be a number of at least 0, got {self.buffer!r}")
         if self.like is not None and self.buffer:
             raise InputError(
@@ -591,9 +608,15 @@ class BlockFolds(ColumnFolds):
 
     @property
     def words(self) -> str:
-        cells = "" if self.pitches is None else " × ".join(f"{pitch:.3g}" for pitch in self.pitches) + " "
+        cells = "" if self.pitches is None else f"{self.size_called} "
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
         return f"{cells}cells of {self.columns_called}{near}"
+
+    @property
+    def size_called(self) -> str:
+        assert self.pitches is not None
+        sizes = zip(self.pitches, self.kinds, strict=True)
+        return " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
         found = super().of_dataset(rows)
@@ -602,13 +625,26 @@ class BlockFolds(ColumnFolds):
             raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
         if self.like is not None:
             return CopyFolds(**vars(found))
-        return found if self.size is None else replace(found, pitches=np.resize(sizes, len(self.names)))
+        return found if self.size is None else found._of_pitches(np.resize(sizes, len(self.names)))
 
     def survey(self, keys: Keys) -> Occupancy | None:
         return Occupancy.of(self.points(keys)) if self.pitches is None else None
 
     def decided(self, survey: Occupancy) -> Folds:
-        return replace(self, pitches=survey.shape * survey.pitches / _BLOCKS ** (1 / len(self.names)))
+        return self._of_pitches(survey.shape * survey.pitches / _BLOCKS ** (1 / len(self.names)))
+
+    def _of_pitches(self, pitches: np.ndarray) -> Self:
+        found = replace(self, pitches=pitches)
+        with np.errstate(over="ignore"):
+            n_within, n_near = (np.prod(2 * r(self.buffer / pitches) + 1) for r in (np.floor, np.ceil))
+        # A row stays in the model of a fold that has none of the m cells near it: chance (1 − 1/K)^m.
+        share = (1 - 1 / self.n_folds) ** n_within
+        if self.buffer and (share < _LEAST_LEFT or n_near > _MOST_NEAR):
+            raise InputError(
+                f"buffer={self.buffer:g} reaches {n_near:.3g} cells ({found.size_called}) from each row, too "
+                f"many for rows to be left; give a smaller buffer, larger cells or fewer columns"
+            )
+        return found
 
     def _cells(self, points: np.ndarray) -> np.ndarray:
         cells = np.floor(points / self.pitches)

@@ -440,6 +440,24 @@ class CyclicTimeEncoder(ColumnEncoder):
             out[:, 2 * i], out[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
 
 
+@dataclass(frozen=True)
+class SecondsAndPartsStep(CyclicTimeEncoder, SecondsStep):
+    """t ↦ its angles, then its seconds: a trend beside what comes back each year, week and day."""
+
+    fill: Any = None  # a number for each
+    kind: ClassVar[str] = "seconds and parts"
+
+    def _names(self) -> tuple[str, ...]:
+        return (*super()._names(), self.name)
+
+    def _meaning(self) -> dict[str, Any]:
+        return SecondsStep._meaning(self)
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        super()._write(column, out[:, :-1])
+        SecondsStep._write(self, column, out[:, -1:])
+
+
 def _check_zone(column: RawColumn, zoned: bool | None, name: str) -> None:
     """Refuse times without a zone where those of the fit had one, and the reverse; None is not known."""
     if None not in (zoned, column.zoned) and column.zoned != zoned:
@@ -530,9 +548,8 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
 # All raw columns together.
 
 ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
-_KINDS: dict[str, Any] = {
-    step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, SecondsStep, CyclicTimeEncoder)
-}
+_TIME_STEPS = (SecondsStep, CyclicTimeEncoder, SecondsAndPartsStep)
+_KINDS: dict[str, Any] = {step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, *_TIME_STEPS)}
 FIELDS = ("X", "y", "sample_weight")
 
 

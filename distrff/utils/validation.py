@@ -19,8 +19,8 @@ FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number; True and False do not count as numbers here."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether a value is a real number; True, False and time spans do not count as numbers here."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.timedelta64)
 
 
 def is_finite(value: Any) -> bool:

@@ -175,6 +175,9 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     found = distrff(*forward, "--json").json
     assert found["n_columns"] == 3 and found["folds"]["n_never_held_out"] == 20
     assert found["folds"]["held_out"].startswith("spans of day, each held out of a model of what came before")
+    if form != "zarr":  # the seven columns of a time are features beside that by which the folds go
+        with_times = distrff(*forward, "--datetime", "both", "--json").json
+        assert with_times["n_columns"] == 10 and with_times["folds"] == found["folds"]
     page = tmp_path / "page.html"
     for groups in ("--folds groups --by who", "--groups who", *(["--groups 4"] if form != "zarr" else [])):
         done = distrff(*fit, *groups.split(), "--report", page)
@@ -185,7 +188,7 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
     assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused
     # A column of the X of a Zarr group stays there; of a table it is none unless it is named.
     half = distrff(*fit, "--folds", "groups", "--by", "half")
-    assert ("not features, since --by names them: half" in half.stderr) == (form != "zarr")
+    assert ("not features, since --groups or --by names them: half" in half.stderr) == (form != "zarr")
     words = (*fit[1 : -len(out)], *out[3:], "--folds", "groups", "--by", "half")
     plan = distrff("plan", *words)
     assert "cells of 0, 1;" in distrff(*fit, "--folds", "blocks", "--block-columns", "0,1").stdout

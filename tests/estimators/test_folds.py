@@ -13,7 +13,14 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, PredefinedSplit, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    PredefinedSplit,
+    TimeSeriesSplit,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -81,7 +88,15 @@ def test_columns_of_folds_may_be_anywhere(rng: np.random.Generator, folds: Any, 
 
 
 @pytest.mark.parametrize(
-    "kind", ["M8[ns]", "datetime64[s, Europe/Berlin]", "timestamp[us][pyarrow]", "date32[pyarrow]", object]
+    "kind",
+    [
+        "M8[ns]",
+        "datetime64[s, Europe/Berlin]",
+        "timestamp[us][pyarrow]",
+        "date32[pyarrow]",
+        "period[D]",
+        object,
+    ],
 )
 def test_times_of_a_frame_may_be_of_any_type(rng: np.random.Generator, kind: Any) -> None:
     frame = table(rng)
@@ -165,7 +180,10 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
         ({"cv": [([0, 1], [N])]}, "cannot split these rows: index 400 is out of bounds"),
         ({"cv": KFold(500)}, "cv=KFold cannot split these rows"),
         ({"cv": BlockFolds([0], 1e-300)}, "size=1e-300 is too small"),
-        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "fold 1 of 5: no row is left to fit its model to"),
+        ({"cv": BlockFolds([0], 0.1, buffer=4.0)}, "no row is left to fit its model to; give smaller cells"),
+        ({"cv": ForwardFolds(0, gap=99)}, "give a smaller gap, a larger window or fewer folds"),
+        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "buffer=100 reaches 2e+03 cells (0.1) from each row"),
+        ({"cv": BlockFolds([0, 1], buffer=1e300)}, "give a smaller buffer, larger cells or fewer columns"),
     ],
 )
 def test_folds_that_do_not_go_with_these_rows_are_refused(
@@ -184,6 +202,7 @@ def test_folds_that_do_not_go_with_these_rows_are_refused(
         (np.arange(N - 1), "groups has 399 rows but X has 400"),
         ([[1, 2]] * N, "groups has 2 columns"),
         ("shop", "got 'shop', and a value of each row is needed"),
+        (iter([3]), "groups cannot be used, which is read as y is: got <list_iterator"),
     ],
 )
 def test_groups_that_are_none_are_refused(rng: np.random.Generator, groups: Any, words: str) -> None:
@@ -209,6 +228,17 @@ def test_the_report_says_what_folds_do_not_do(rng: np.random.Generator, options:
     assert words in repr(report) and not report["quality"]["exchangeability"]
     assert ("too: new rows" in repr(report)) == ("cv" in options)
     assert ("not shown" in report._repr_html_()) == ("alpha" not in options)
+
+
+def test_the_order_of_a_shuffled_frame_is_not_taken_for_time(rng: np.random.Generator) -> None:
+    frame = dd.from_pandas(table(rng), npartitions=3).shuffle("a")
+    dataset = drf.open_dataset(frame, target="y", columns=["a", "b"])
+    for folds in (ForwardFolds(), TimeSeriesSplit(3)):
+        for rows in ((dataset,), (frame[["a", "b"]], frame["y"]), (frame[["a", "shop"]], frame["y"])):
+            message = refusal(lambda folds=folds, rows=rows: model(folds).fit(*rows))
+            assert "shuffled or sorted dask frame may have any; name what orders them" in message
+    frame = frame.persist()
+    assert model(folds).fit(frame[["a", "b"]], frame["y"]).report_["folds"]["n_never_held_out"] == 100
 
 
 # Folds without a model, and rows that no fold holds out.

@@ -132,7 +132,7 @@ def test_groups_that_do_not_go_with_the_rows():
         open_rows(X, None, SUBJECT)
     with pytest.raises(InputError, match="groups has 2 columns; give one"):
         open_rows(X, groups=np.zeros((6, 2)))
-    with pytest.raises(InputError, match=r"groups cannot be used: .* complex"):
+    with pytest.raises(InputError, match=r"groups cannot be used, .* complex"):
         open_rows(X, groups=np.zeros(6, complex))
     with pytest.raises(InputError, match="a Dataset carries its own y, sample_weight and groups; name them"):
         open_rows(as_dataset(X), groups=SUBJECT)

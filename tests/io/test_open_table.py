@@ -436,6 +436,16 @@ def test_columns_beside_x_are_of_it_only_where_they_are_named(kind, tmp_path):
         open_dataset(rows, groups=["subject", "done"])
 
 
+def test_times_beside_x_are_of_it_where_they_are_to_be_features():
+    def names(**options):
+        return open_dataset(VISITS[["b", "day"]].assign(at=VISITS["day"]), **options).column_names
+
+    assert names(extra=["day"], datetime="seconds") == names(datetime="seconds") == ("b", "day", "at")
+    assert names(extra="day", ids="at", datetime="seconds") == names(drop="at", datetime="seconds")
+    assert names(extra=["day"], groups="day", datetime="seconds") == ("b", "at")
+    assert names(extra=["day", "at"]) == names(extra=None, drop=["day", "at"]) == ("b",)
+
+
 @pytest.mark.parametrize("as_rows", [lambda f: f, lambda f: dd.from_pandas(f, npartitions=3)])
 def test_integers_of_a_frame_beside_x_are_floats_only_where_some_are_missing(as_rows):
     frame = VISITS[["b"]].assign(n=pd.array([1, None, 3, 4, 5, 6, 7], "Int64"))

@@ -45,6 +45,7 @@ def of_rows(folds: Folds, keys: Keys, **of_dataset: Any) -> Folds:
         "column_names": None,
         "id_dtypes": {name: values.dtype for name, values in keys.columns.items()},
         "groups": "groups" if "groups" in keys.columns else None,
+        "persisted_bytes": 0,
     }
     return folds.drawn_from(7).of_dataset(SimpleNamespace(**known | of_dataset))
 
@@ -143,7 +144,8 @@ def test_rows_without_a_group_are_counted(values: np.ndarray) -> None:
         (["lon", "height"], "go by the column 'height', which these rows lack; they have day, lon, lat"),
         (["lon", 2], "places among 2 features, got 2"),
         (["lon", 1.0], "places among 2 features, got 1.0"),
-        (["lon", "day"], "'day', which holds 'mon'; give a column of numbers or times"),
+        (["lon", "day"], "'day', which holds 'mon'; give a column of numbers or times. types={'day'"),
+        (["lon", 0], "folds go by lon, column 0; give 'lon' once"),
     ],
 )
 def test_columns_that_cannot_be_folds_are_refused(names: list[Any], words: str) -> None:
@@ -216,6 +218,8 @@ def test_without_a_size_a_hundred_cells_cover_the_bounds(rng: np.random.Generato
     same = decided(BlockFolds([0, 1]), keys_of(X[::-1]))
     np.testing.assert_array_equal(same.held_out(keys_of(X)).numbers, folds.held_out(keys_of(X)).numbers)
     assert folds.words.endswith("cells of column 0, column 1")
+    days = keys_of(day=np.datetime64("2026-01-01", "D") + np.arange(9))
+    assert decided(BlockFolds("day", 86_400, 2), days).words == "8.64e+04 s cells of day"
 
 
 @pytest.mark.parametrize(("size", "buffer"), [(1.0, 0.3), ((2.0, 0.5), 0.6), (1.0, 0.0)])
@@ -310,6 +314,8 @@ def test_few_places_are_held_out_by_the_names_of_a_frame(rng: np.random.Generato
             "none of the places of `like` is within the bounds",
         ),
         (lambda: BlockFolds([0, 1], like={0: [1.0]}), "the grid of `like` has no coordinates of 1"),
+        (lambda: BlockFolds([0, 1], n_folds=1), "n_folds must be an integer of at least 2"),
+        (lambda: BlockFolds("day", "3d"), "size must hold numbers, of times seconds"),
         (lambda: GroupFolds(n_folds=1), "n_folds must be an integer of at least 2"),
         (GroupFolds, "which have none; give groups= to fit"),
         (lambda: ForwardFolds(0, 0), "n_folds must be a positive integer"),
@@ -323,6 +329,10 @@ def test_few_places_are_held_out_by_the_names_of_a_frame(rng: np.random.Generato
             lambda: ForwardFolds(0, gap="7d"),
             "gap must be a number of units of 0 of at least 0, got '7d'",
         ),
+        (
+            lambda: ForwardFolds("text", gap="7d"),
+            "got '7d'; spans go with times. types={'text': 'time'} reads",
+        ),
         (lambda: ForwardFolds(0, window=-1), "window must be a number of units of 0"),
         (lambda: ForwardFolds("day", gap=7), "gap must be a time span such as '7d', got 7"),
         (lambda: ForwardFolds("day", gap="7"), "gap must be a time span such as '7d', got '7'"),
@@ -330,12 +340,14 @@ def test_few_places_are_held_out_by_the_names_of_a_frame(rng: np.random.Generato
         (lambda: ForwardFolds(0, gap=10**400), "gap must be a number of units of 0"),
         (lambda: ForwardFolds("day", gap="-7d"), "gap must be a time span such as '7d', got '-7d'"),
         (lambda: ForwardFolds("day", gap="long"), "gap must be a time span such as '7d', got 'long'"),
+        (lambda: ForwardFolds("day", gap="1 month"), "got '1 month'; months and years have no fixed length"),
+        (lambda: ForwardFolds("day", gap=np.timedelta64(1, "M")), "months and years have no fixed length"),
         (lambda: ForwardFolds("two"), "two has 2 different values, and 5 forward folds need 6"),
     ],
 )
 def test_folds_that_mean_nothing_are_refused(rng: np.random.Generator, make: Any, words: str) -> None:
     day = np.datetime64("2026-01-01", "D") + np.arange(100)
-    keys = keys_of(rng.normal(size=(100, 2)), day=day, two=np.arange(100) % 2)
+    keys = keys_of(rng.normal(size=(100, 2)), day=day, two=np.arange(100) % 2, text=day.astype(object))
     assert words in refusal(lambda: decided(make(), keys))
 
 
@@ -381,7 +393,7 @@ def test_spans_of_a_column_see_nothing_after_them(
     column, spans = t, (gap, window)
     if unit:
         column = (np.datetime64("2026-01-01", "D") + t).astype(f"M8[{unit}]")
-        spans = (f"{gap}d", None if window is None else f"{window}d")
+        spans = (np.timedelta64(gap, "D"), None if window is None else f"{window}d")
     keys = keys_of(t=column)
     folds = decided(ForwardFolds("t", 5, *spans), keys, rng)
     fitted, judged = masks(folds, keys)
@@ -495,7 +507,7 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
         BlockFolds([0, 1], like=PLACES),
         ForwardFolds("t", gap=0.1, window=1.0),
         ForwardFolds(["t", 0]),
-        ForwardFolds("day", gap=pd.Timedelta("2h"), window="30d"),
+        ForwardFolds("day", gap=pd.Timedelta("2h"), window=np.timedelta64(30, "D")),
     ]
     made = [decided(folds, keys) for folds in kinds]
     made.append(SomeFolds(made[0], (1, 3)))

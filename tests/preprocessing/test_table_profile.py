@@ -24,6 +24,7 @@ from distrff.preprocessing.table import (
     NumberStep,
     OneHotEncoder,
     RawColumn,
+    SecondsAndPartsStep,
     SecondsStep,
     TargetStep,
 )
@@ -113,6 +114,9 @@ def test_fills(raw):
     assert [step.indicates for step in made.columns] == [True, True, True, False]
     assert made.columns[1].fill == (0.0,) * 3
     assert made.columns[2] == CyclicTimeEncoder("t", 0.0, True)
+    made, _ = steps(raw, "ty", missing="mean", datetime="both")
+    first = int(raw["t"].values[~raw["t"].nulls].min())
+    assert made.columns[0] == SecondsAndPartsStep("t", first, 1000, (*[0.0] * 6, t.fill))
 
 
 def test_blanks_around_words_and_the_type_of_a_category_of_numbers():
@@ -166,7 +170,10 @@ def test_one_positive_label(raw):
             {"columns": "a", "missing": "ignore"},
             "missing must be one of 'error', 'drop', 'mean', 'indicator'",
         ),
-        ({"columns": "a", "datetime": "days"}, "datetime must be None or one of 'seconds', 'parts', got"),
+        (
+            {"columns": "a", "datetime": "days"},
+            "datetime must be None or one of 'seconds', 'parts', 'both', got",
+        ),
         ({"columns": "a", "max_categories": 1}, "max_categories must be an integer of at least 2, got 1"),
         ({"columns": "a", "hash_columns": True}, "hash_columns needs one_hot=True"),
         ({"columns": "a", "positive": "u"}, "positive='u' is a label of the target; name the target as well"),

@@ -15,6 +15,7 @@ from distrff.preprocessing.table import (
     NumberStep,
     OneHotEncoder,
     RawColumn,
+    SecondsAndPartsStep,
     SecondsStep,
     TableSteps,
     TargetStep,
@@ -169,6 +170,9 @@ def test_parts_are_those_of_the_calendar(rng, ticks):
         waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
         np.testing.assert_allclose(row, waves, atol=1e-12)
     assert CyclicTimeEncoder("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
+    both = SecondsAndPartsStep("t", 7 * ticks, ticks)
+    np.testing.assert_array_equal(encoded(both, times(seconds * ticks, ticks)), np.c_[X, seconds - 7])
+    assert both.names_out == (*CyclicTimeEncoder("t").names_out, "t")
 
 
 FILLED = (
@@ -177,6 +181,7 @@ FILLED = (
     HashedStep("h", 3, (0.0,) * 3),
     SecondsStep("t", -5, 10**9, 0.5),
     CyclicTimeEncoder("p", 0.0, True),
+    SecondsAndPartsStep("b", 3, 1000, (0.0,) * 6 + (2.5,), True),
 )
 
 

@@ -299,9 +299,9 @@ def convert(
         A column with more categories is left out, or hashed.
     hash_columns : bool
         Hash a column with more categories into `max_categories` columns.
-    datetime : {"seconds", "parts"}, optional
-        What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
-        weekday and hour. Times of day and durations become seconds by either. None leaves them all out.
+    datetime : {"seconds", "parts", "both"}, optional
+        What becomes of dates and times: seconds since the column's minimum, sine and cosine of year, weekday
+        and hour, or both. Times of day and durations become seconds by each. None leaves them all out.
     missing : {"error", "drop", "mean", "indicator"}
         What becomes of missing values: they are refused, their rows are left out, the mean replaces them, or
         the mean and a further column that marks them. Rows without a target are left out by all but "error".
