@@ -274,7 +274,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
 
 
 def test_gaps_lie_between_filled_cells_in_reach(rng: np.random.Generator) -> None:
-    """Neither what is around a cloud, nor between far pieces of a map, nor between numbers that are counts."""
+    """Neither what is around a cloud, nor far pieces of a map, nor counts."""
     n = 20_000
     far = rng.uniform(0, 1, (n, 2)) * 0.1 + rng.integers(0, 2, n)[:, None] * [0.9, 0.5]
     counts = rng.poisson(5, (n, 2)).astype(float)
