@@ -195,7 +195,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
     check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
     if ctx.params["model"] != "pca":
-        check_target(dataset, ctx.params["model"], ctx.params["target"])
+        check_target(dataset, ctx.params["model"])
     show_defaults(ctx, dataset)
     return estimator, dataset
 
@@ -360,15 +360,14 @@ def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
-    """Raise InputError without a target, or for a wrong kind of it; `named` are the columns of --target."""
+def check_target(dataset: Dataset, model: str) -> None:
+    """Raise InputError without a target, or for a wrong kind of it."""
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
     if model == "ridge" and dataset.y_dtype.kind not in "biuf":
-        # As the user named them: the copy from which a text file is fitted calls its target y.
-        names = ", ".join(map(repr, named or dataset.target_names or ("y",)))
+        names = ", ".join(map(repr, dataset.target_names or ("y",)))
         raise InputError(
             f"the target {names} does not hold numbers, which ridge predicts; "
             f"use --model ridge-classifier, svc or likelihood for class labels"

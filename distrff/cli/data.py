@@ -404,9 +404,12 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
     dataset = drf.open_dataset(rows, **report.get("beside", {}))  # by names, where options may have indices
-    # Named as the user named it: the folder is gone when somebody reads the report. The place tells calibrate
-    # where the rows of a fit came from.
-    dataset = replace(dataset, source=public_name(path), table_report=counts, places=place)
+    # Named as the user named it: the folder is gone when somebody reads the report, and its target is y. The
+    # place tells calibrate where the rows of a fit came from.
+    target = None if dataset.steps is None else dataset.steps.target
+    names = dataset.target_names if target is None else target.names
+    named: dict[str, Any] = {"source": public_name(path), "target_names": names}
+    dataset = replace(dataset, **named, table_report=counts, places=place)
     warn_of_left_out(dataset)
     return dataset
 

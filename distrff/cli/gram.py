@@ -100,7 +100,7 @@ def _rows_of(ctx: click.Context, data: str) -> tuple[Dataset, dict[str, Any]]:
     options, features, folds = ctx.params, checked_map(ctx), chosen_folds(ctx)
     check_has_target(data, options)
     dataset = open_data(data, options)
-    check_target(dataset, options["model"], options["target"])
+    check_target(dataset, options["model"])
     show_defaults(ctx, dataset)
     targets = "numeric" if options["model"] == "ridge" else "classes"
     cv = folds or (None if options["cv"] == 1 else options["cv"] or "auto")

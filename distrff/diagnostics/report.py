@@ -18,7 +18,8 @@ class FitReport(StrictMapping):
     Keys
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
-    quality : R² and RMSE, of all targets together, beside those of the mean and of a linear model; or the
+    quality : R² and RMSE, of all targets together, beside those of the mean and of a linear model (null where
+        folds go by columns, since it is one of all rows); or the
         accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
         class and the mean recall, `balanced_accuracy`, of the classes among these rows; `only_class` is the
         label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on

@@ -352,9 +352,13 @@ class HashFolds(Folds):
     n_folds: int = 5
     seed: int | None = None
     first_row: int = 0  # number of the first row, where others came before it
+    because: str = field(default="", compare=False)  # why other folds that were asked for became these
     may_lack = False
-    words = "rows at random"
     against_groups = "the folds hold out rows at random; use cv=GroupFolds()"
+
+    @property
+    def words(self) -> str:
+        return "rows at random" + (f", as {self.because}" if self.because else "")
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)

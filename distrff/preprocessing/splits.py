@@ -473,7 +473,7 @@ def _ranks(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 _MAX_CELLS, _MAX_WRITTEN_OUT = 2**16, 2**23
 _ROWS_A_CELL = 6  # on average, so that a cell is empty by chance once in 400
 _FEWEST_GAPS = 0.05  # share of cells below which a map counts as full: those at its border are cut by it
-_FULL_BESIDE = 1 / 3  # of the mean rows of a cell
+_WIDEST_GAP = 1 / 4  # half of its width, where the bounds have sides of 1
 _BLOCKS = 100  # cells over the bounds, where no size is given
 _LEAST_LEFT, _MOST_NEAR = 1e-9, 20_000  # rows of a model, as a share; cells within the buffer of a row
 _MAX_SHIFTS = 100
@@ -539,16 +539,16 @@ class Occupancy:
 
 
 def _gaps(occupied: np.ndarray) -> np.ndarray:
-    """Whether each cell is in a gap: empty, and not beside sparse rows as at the rim of a cloud."""
+    """Whether each cell is in a gap: empty, where no ball of `_WIDEST_GAP` fits between filled cells."""
     from scipy import ndimage  # for few fits
 
-    regions, n_regions = ndimage.label(occupied == 0, np.ones([3] * occupied.ndim))
-    beside = np.where(occupied > 0, ndimage.grey_dilation(regions, 3), 0)
-    n_beside, n_rows = (np.bincount(beside.ravel(), A, n_regions + 1)[1:] for A in (None, occupied.ravel()))
-    counts = n_rows / np.maximum(1, n_beside)
-    # The border of a gap cuts cells in half; of a normal cloud cells beside the empty ones have a fifth.
-    is_gap = np.append(False, counts >= _FULL_BESIDE * occupied[occupied > 0].mean())
-    return is_gap[regions]
+    # Filled as the mean cell: the sparse rim of a cloud is no border of gaps, and what lies between distant
+    # pieces of a map is none.
+    filled, sides = occupied >= occupied[occupied > 0].mean(), 1 / np.array(occupied.shape)
+    near = ndimage.distance_transform_edt(~filled, sides) <= _WIDEST_GAP
+    if not near.all():
+        near = ndimage.distance_transform_edt(near, sides) > _WIDEST_GAP
+    return near & (occupied == 0)
 
 
 def _floats(name: str, given: Any) -> np.ndarray:
@@ -575,10 +575,10 @@ class BlockFolds(ColumnFolds):
         Rows of other folds that are no farther from a held-out cell (Euclidean, in the columns' units) are
         left out of its model. Less than the size of a few cells, as farther ones are of all folds.
     like : {"gaps"}, array-like of shape (m, n_columns), or mapping of column to coordinates, optional
-        Rows are held out in the shape of the places where predictions are wanted: these rows, a grid, or the
-        empty cells within the bounds. Copies of the shape, shifted and mirrored at random, say which rows
-        each fold holds out; they may overlap, and need not cover the rows. Where there are no gaps rows are
-        held out at random.
+        Rows are held out in the shape of the places where predictions are wanted: of these rows or this grid
+        those in cells without rows, or all empty cells among the filled ones. Copies of the shape, shifted
+        and mirrored at random, say which rows each fold holds out; they may overlap, and need not cover the
+        rows. Where there are no such cells rows are held out at random.
     seed : int, optional
         By default that of the estimator.
     """
@@ -732,8 +732,11 @@ class CopyFolds(BlockFolds):
 
     def decided(self, survey: Occupancy) -> Folds:
         survey, wanted = self._shape_in(survey)
-        if not _FEWEST_GAPS <= wanted.mean() <= 0.5:
-            return HashFolds(self.n_folds, self.seed)
+        # Places that are asked for may be few.
+        least = _FEWEST_GAPS if isinstance(self.like, str) else 0
+        if not wanted.any() or not least <= wanted.mean() <= 0.5:
+            where = f"there are no {self.shape} on {self.columns_called}, or none away from rows"
+            return HashFolds(self.n_folds, self.seed, because=where)
         assert self.seed is not None
         rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
         copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]
@@ -751,13 +754,18 @@ class CopyFolds(BlockFolds):
         if self.size is not None:
             exponents = np.round(np.log2(_floats("size", self.size))).astype(int)
             survey = survey.coarser(np.maximum(survey.exponents, exponents))
+        n_rows, n_places = survey.counts.sum(), len(survey.counts)
+        if (
+            n_places < _MAX_CELLS / 8
+        ):  # they were never made coarser: these are all places, of counts or steps
+            n_rows = n_places
         # Rows along a track have few cells within wide bounds, all of which are written out here.
         while np.prod(survey.shape.astype(float)) > _MAX_WRITTEN_OUT:
             survey = survey.coarser(survey.exponents + 1)
         while True:
             wanted = self._wanted(survey)
             # Coarser until few cells are empty by chance, and rows along tracks fill half of the bounds.
-            is_coarse = survey.counts.sum() >= _ROWS_A_CELL * len(survey.counts) and wanted.mean() <= 0.5
+            is_coarse = n_rows >= _ROWS_A_CELL * len(survey.counts) and wanted.mean() <= 0.5
             if self.size is not None or is_coarse or max(wanted.shape) <= 2:
                 return survey, wanted
             survey = survey.coarser(survey.exponents + 1)
@@ -773,7 +781,8 @@ class CopyFolds(BlockFolds):
             )
         wanted = np.zeros(survey.shape, bool)
         wanted[tuple(cells.T)] = True
-        return wanted
+        # Beside rows a place is predicted as rows held out at random are.
+        return wanted & (survey.grid == 0)
 
     def _wanted_points(self) -> np.ndarray:
         if isinstance(self.like, Mapping):
@@ -781,7 +790,8 @@ class CopyFolds(BlockFolds):
                 raise InputError(f"the grid of `like` has no coordinates of {missing[0]!r}")
             axes = [_floats("like", self.like[name]) for name in self.names]
             return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
-        points = _floats("like", self.like)
+        frame = getattr(self.like, "columns", ())
+        points = _floats("like", self.like[[*self.names]] if {*self.names} <= {*frame} else self.like)
         if points.ndim != 2 or points.shape[1] != len(self.names) or not np.isfinite(points).all():
             raise InputError(
                 f"like must have a finite value of each of {self.columns_called} a row, got shape "

@@ -267,9 +267,32 @@ def test_folds_have_the_shape_of_the_places_to_be_predicted(rng: np.random.Gener
 
 def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator) -> None:
     X = rng.uniform(-1, 1, (5000, 2))
-    for folds in (BlockFolds([0, 1], like="gaps"), BlockFolds([0, 1], like="gaps", size=0.2)):
-        full = decided(folds, keys_of(X), rng)
+    for like, size in (("gaps", None), ("gaps", 0.2), (X[:9], None)):
+        full = decided(BlockFolds([0, 1], like=like, size=size), keys_of(X), rng)
         assert full == HashFolds(5, 7)
+        assert "rows at random, as there are no " in full.words
+
+
+def test_gaps_lie_between_filled_cells_in_reach(rng: np.random.Generator) -> None:
+    """Neither what is around a cloud, nor far pieces of a map, nor counts."""
+    n = 20_000
+    far = rng.uniform(0, 1, (n, 2)) * 0.1 + rng.integers(0, 2, n)[:, None] * [0.9, 0.5]
+    counts = rng.poisson(5, (n, 2)).astype(float)
+    for X in (rng.normal(size=(n, 2)), np.sort(rng.uniform(size=(n, 2)), axis=1), far, counts):
+        assert decided(BlockFolds([0, 1], like="gaps"), keys_of(X), rng) == HashFolds(5, 7)
+    centres = rng.uniform(0, 1, (60, 2))
+    clusters = centres[rng.integers(0, 60, n)] + 0.03 * rng.normal(size=(n, 2))
+    assert isinstance(decided(BlockFolds([0, 1], like="gaps"), keys_of(clusters), rng), CopyFolds)
+
+
+def test_few_places_are_held_out_by_the_names_of_a_frame(rng: np.random.Generator) -> None:
+    X = with_hole(rng)
+    keys = keys_of(x=X[:, 0], y=X[:, 1])
+    frame = pd.DataFrame({"y": [0.4], "x": [-0.2]})
+    folds, same = (decided(BlockFolds(["x", "y"], like=one), keys, rng) for one in (frame, [[-0.2, 0.4]]))
+    assert isinstance(folds, CopyFolds) and isinstance(same, CopyFolds) and folds.held is not None
+    np.testing.assert_array_equal(folds.held, same.held)
+    assert (folds.held.reshape(5, -1).sum(axis=1) == 1).all()
 
 
 @pytest.mark.parametrize(
