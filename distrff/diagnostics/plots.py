@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
+from distrff.diagnostics.quality import MEASURES
 from distrff.errors import InputError
 from distrff.utils.text import number_text
 
@@ -342,7 +343,6 @@ def _short(label: Any) -> str:
 _MAX_BARS = 20
 _MAX_OUTPUTS = 8
 _LINES = ("-", "--", ":", "-.")
-_FALLS = {"r2": "fall of R²", "accuracy": "fall of accuracy"}
 
 
 def plot_importance(result: Any, *, ax: Any = None) -> Axes:
@@ -360,13 +360,14 @@ def plot_importance(result: Any, *, ax: Any = None) -> Axes:
     length, error = (
         known_numbers([column[name] for column in columns]) for name in ("importance", "std_error")
     )
-    label = f"{_FALLS[data['measure']]} ± standard error"
+    fall = f"fall of {MEASURES[data['measure']]}"
     style = {"color": COLORS[0], "edgecolor": "black", "linewidth": 0.6, "ecolor": COLORS[1], "capsize": 2}
-    ax.barh(places, np.nan_to_num(length), xerr=np.nan_to_num(error), label=label, **style)
+    style["label"] = f"{fall} ± standard error"
+    ax.barh(places, np.nan_to_num(length), xerr=np.nan_to_num(error), **style)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(places, [str(column["column"]) for column in columns])
     ax.invert_yaxis()
-    return labelled(ax, _FALLS[data["measure"]], "column")
+    return labelled(ax, fall, "column")
 
 
 def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any = None) -> Axes:
@@ -475,7 +476,7 @@ def _tick_text(value: float, position: int | None = None) -> str:
 
 _FILLS = ("#cfe3f4", "#f9dcb8", "#d2ead9", "#e3d7ef")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKERS = (*MARKERS, "v", "P", "X", "*")
 _INK = ("#0b62a8", "#a65300", "#1d5e31", "#5b3685")
 _MARGIN = 0.08
 
