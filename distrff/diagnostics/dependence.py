@@ -308,7 +308,7 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
 
 
 def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
-    """The grids of a column: one, or for a time's parts one each."""
+    """The grids of a column: one, or for a time's parts, and its seconds beside them, one each."""
     step = group.step
     indicator = len(step.names_out) - 1 if step is not None and step.indicates else None
     values, s = dense_rows(rows.X[:, list(group.positions)]), rows.weight
@@ -324,8 +324,11 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
         raise InputError(f"of column {group.name!r} the model knows only where it is missing; leave it out")
     if isinstance(step, OneHotEncoder | HashedStep):
         return [_category_grid(group, step, values, s, rest, grid_size)]
+    circles = []
     if isinstance(step, CyclicTimeEncoder):
-        return _circle_grids(group, rest, flags)
+        circles = _circle_grids(group, rest, flags)
+        if not (rest := [j for j in rest if group.made[j] >= 2 * len(PARTS)]):
+            return circles
     if len(rest) > 1:
         raise InputError(
             f"column {group.name!r} became {len(rest)} columns, which have no one scale; name one of them, "
@@ -333,12 +336,12 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
         )
     numbers = _quantiles(values[:, rest[0]], s, grid_size)
     # The indicator of missing values, where there is one, stays 0: the value set is there.
-    settings = np.zeros((len(numbers), len(group.positions)), values.dtype)
-    settings[:, rest[0]] = numbers
-    unit = None
+    settings = np.zeros((len(numbers), 1 + len(flags)), values.dtype)
+    settings[:, 0] = numbers
+    positions, unit = tuple(group.positions[j] for j in (rest[0], *flags)), None
     if isinstance(step, SecondsStep):
         unit = f"seconds since {np.datetime64(step.origin // step.ticks, 's')}"
-    return [Grid(group.name, "number", tuple(numbers.tolist()), group.positions, settings, unit)]
+    return [*circles, Grid(group.name, "number", tuple(numbers.tolist()), positions, settings, unit)]
 
 
 def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:

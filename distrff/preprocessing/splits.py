@@ -446,8 +446,9 @@ class ForwardFolds(RoleFolds):
 
 def _seconds(span: Any) -> float:
     """Seconds of a time span; NaN of what is none."""
-    if isinstance(span, str):
-        # pandas warns of "7d", whose unit will be "D" alone, and takes "7" for nanoseconds.
+    if isinstance(span, str | np.timedelta64):
+        # pandas warns of "7d", whose unit will be "D" alone, knows no weeks, and takes "7" for nanoseconds.
+        span = re.sub("weeks?", "W", str(span))
         span = re.sub(r"(?<![A-Za-z])[dwH](?![A-Za-z])", lambda unit: unit[0].swapcase(), span)
     if is_number(span) or (isinstance(span, str) and not re.search("[A-Za-z]", span)):
         return np.nan

@@ -386,7 +386,7 @@ def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, 
 @pytest.mark.parametrize("features", [drf.FourierFeatures(drf.Gaussian(0.7), 40), EQUISPACED], ids=str)
 def test_a_fold_that_is_fitted_to_no_rows_is_refused(rng: np.random.Generator, features: Any) -> None:
     X, Y, _ = numbers(rng)
-    with pytest.raises(InputError, match="fold 1 of 2: no row is left to fit its model to"):
+    with pytest.raises(InputError, match="fold 1, 2 of 2: no row is left to fit its model to"):
         splits = [(ROWS[:0], ROWS[:120]), (ROWS[:0], ROWS[120:])]
         drf.KernelRidge(features, cv=splits, scale="none", random_state=0).fit(X, Y[:, 0])
 
