@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
-from distrff.diagnostics.quality import MEASURES
 from distrff.errors import InputError
 from distrff.utils.text import number_text
 
@@ -343,6 +342,7 @@ def _short(label: Any) -> str:
 _MAX_BARS = 20
 _MAX_OUTPUTS = 8
 _LINES = ("-", "--", ":", "-.")
+_FALLS = {"r2": "fall of R²", "accuracy": "fall of accuracy"}
 
 
 def plot_importance(result: Any, *, ax: Any = None) -> Axes:
@@ -360,14 +360,13 @@ def plot_importance(result: Any, *, ax: Any = None) -> Axes:
     length, error = (
         known_numbers([column[name] for column in columns]) for name in ("importance", "std_error")
     )
-    fall = f"fall of {MEASURES[data['measure']]}"
+    label = f"{_FALLS[data['measure']]} ± standard error"
     style = {"color": COLORS[0], "edgecolor": "black", "linewidth": 0.6, "ecolor": COLORS[1], "capsize": 2}
-    style["label"] = f"{fall} ± standard error"
-    ax.barh(places, np.nan_to_num(length), xerr=np.nan_to_num(error), **style)
+    ax.barh(places, np.nan_to_num(length), xerr=np.nan_to_num(error), label=label, **style)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(places, [str(column["column"]) for column in columns])
     ax.invert_yaxis()
-    return labelled(ax, fall, "column")
+    return labelled(ax, _FALLS[data["measure"]], "column")
 
 
 def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any = None) -> Axes:
