@@ -446,8 +446,9 @@ class ForwardFolds(RoleFolds):
 
 def _seconds(span: Any) -> float:
     """Seconds of a time span; NaN of what is none."""
-    if isinstance(span, str):
-        # pandas warns of "7d", whose unit will be "D" alone, and takes "7" for nanoseconds.
+    if isinstance(span, str | np.timedelta64):
+        # pandas warns of "7d", whose unit will be "D" alone, knows no weeks, and takes "7" for nanoseconds.
+        span = re.sub("weeks?", "W", str(span))
         span = re.sub(r"(?<![A-Za-z])[dwH](?![A-Za-z])", lambda unit: unit[0].swapcase(), span)
     if is_number(span) or (isinstance(span, str) and not re.search("[A-Za-z]", span)):
         return np.nan
@@ -734,8 +735,8 @@ class CopyFolds(BlockFolds):
         # Places that are asked for may be few.
         least = _FEWEST_GAPS if isinstance(self.like, str) else 0
         if not wanted.any() or not least <= wanted.mean() <= 0.5:
-            where = f"there are no {self.shape} on {self.columns_called}, or none away from rows"
-            return HashFolds(self.n_folds, self.seed, because=where)
+            none = "there are no gaps" if least else "no place to be predicted is away from rows"
+            return HashFolds(self.n_folds, self.seed, because=f"{none} on {self.columns_called}")
         assert self.seed is not None
         rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
         copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]

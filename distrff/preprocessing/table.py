@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -509,9 +509,8 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
 
 # All raw columns together.
 
-ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
-_TIME_STEPS = (SecondsStep, CyclicTimeEncoder, SecondsAndPartsStep)
-_KINDS: dict[str, Any] = {step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, *_TIME_STEPS)}
+ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder | SecondsAndPartsStep
+_KINDS: dict[str, Any] = {step.kind: step for step in get_args(ColumnStep)}
 FIELDS = ("X", "y", "sample_weight")
 
 
