@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics.evaluate import judged_rows
+from distrff.diagnostics.evaluate import judged_model, judged_rows
 from distrff.diagnostics.importance import (
     MAX_ROWS,
     SHOWN_ROWS,
@@ -23,7 +23,6 @@ from distrff.diagnostics.importance import (
     drawn_rows,
     importance_of,
     means,
-    model_to_explain,
     n_results,
     of_columns,
     output_names,
@@ -177,7 +176,7 @@ def partial_dependence(
 
     J. Friedman, Greedy function approximation, Annals of Statistics 29 (2001), section 8.2.
     """
-    frozen = model_to_explain(model)
+    frozen = judged_model(model)
     check_count("max_rows", max_rows, 2)
     check_count("grid_size", grid_size, 2)
     seed = resolve_seed(random_state)
@@ -206,9 +205,8 @@ def what_matters(
     categories; None if there are no such columns. The parameters are those of `permutation_importance` and
     `partial_dependence`.
     """
-    frozen, seed = model_to_explain(model), resolve_seed(random_state)
-    judged, run = judged_rows(model, frozen, data), begin_run()
-    groups = column_groups(frozen, judged.dataset.column_names)
+    judged, run, seed = judged_rows(model, data), begin_run(), resolve_seed(random_state)
+    groups = column_groups(judged.model, judged.dataset.column_names)
     rows = drawn_rows(run, judged.model, judged.dataset, MAX_ROWS, seed, with_target=True)
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
@@ -222,7 +220,7 @@ def what_matters(
     if not grids:
         return importance, None
     rows = rows.thinned(max_curve_rows, seed)
-    return importance, dependence_on(run, frozen, judged.dataset, grids, rows, seed)
+    return importance, dependence_on(run, judged_model(model), judged.dataset, grids, rows, seed)
 
 
 def dependence_on(

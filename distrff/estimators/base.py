@@ -543,7 +543,7 @@ class KernelEstimator(BaseEstimator):
         self.model_ = calibrated(model, dataset)
         return self
 
-    def _with_intervals(self, method: str) -> Model:
+    def _with_intervals(self, method: str | None = None) -> Model:
         """Model with its intervals, which are computed at first use from the rows of the fit."""
         model = self._frozen()
         if model.intervals is None:

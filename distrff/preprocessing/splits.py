@@ -735,8 +735,8 @@ class CopyFolds(BlockFolds):
         # Places that are asked for may be few.
         least = _FEWEST_GAPS if isinstance(self.like, str) else 0
         if not wanted.any() or not least <= wanted.mean() <= 0.5:
-            where = f"there are no {self.shape} on {self.columns_called}, or none away from rows"
-            return HashFolds(self.n_folds, self.seed, because=where)
+            none = "there are no gaps" if least else "no place to be predicted is away from rows"
+            return HashFolds(self.n_folds, self.seed, because=f"{none} on {self.columns_called}")
         assert self.seed is not None
         rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
         copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]
