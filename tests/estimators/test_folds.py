@@ -227,6 +227,8 @@ def test_the_report_says_what_folds_do_not_do(rng: np.random.Generator, options:
     report = model(**options).fit(X, rng.normal(size=15)[group], groups=group).report_
     assert words in repr(report) and not report["quality"]["exchangeability"]
     assert ("too: new rows" in repr(report)) == ("cv" in options)
+    with pytest.warns(DataWarning, match="the groups are a feature, too: column 'group'"):
+        model(**options).fit(X, rng.normal(size=N), groups=X["group"])
     assert ("not shown" in report._repr_html_()) == ("alpha" not in options)
 
 
