@@ -270,7 +270,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
     for like, size in (("gaps", None), ("gaps", 0.2), (X[:9], None)):
         full = decided(BlockFolds([0, 1], like=like, size=size), keys_of(X), rng)
         assert full == HashFolds(5, 7)
-        assert "rows at random, as there are no " in full.words
+        assert full.words.startswith("rows at random, as ")
 
 
 def test_gaps_lie_between_filled_cells_in_reach(rng: np.random.Generator) -> None:
