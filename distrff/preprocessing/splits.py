@@ -609,15 +609,10 @@ class BlockFolds(ColumnFolds):
 
     @property
     def words(self) -> str:
-        cells = "" if self.pitches is None else f"{self.size_called} "
+        sizes = zip(() if self.pitches is None else self.pitches, self.kinds, strict=False)
+        cells = " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
-        return f"{cells}cells of {self.columns_called}{near}"
-
-    @property
-    def size_called(self) -> str:
-        assert self.pitches is not None
-        sizes = zip(self.pitches, self.kinds, strict=True)
-        return " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
+        return f"{cells} cells of {self.columns_called}{near}".lstrip()
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
         found = super().of_dataset(rows)
@@ -642,8 +637,8 @@ class BlockFolds(ColumnFolds):
         share = (1 - 1 / self.n_folds) ** n_within
         if self.buffer and (share < _LEAST_LEFT or n_near > _MOST_NEAR):
             raise InputError(
-                f"buffer={self.buffer:g} reaches {n_near:.3g} cells ({found.size_called}) from each row, too "
-                f"many for rows to be left; give a smaller buffer, larger cells or fewer columns"
+                f"buffer={self.buffer:g} reaches {n_near:.3g} cells from each row, too many for rows to be "
+                f"left ({found.words}); give a smaller buffer, larger cells or fewer columns"
             )
         return found
 
