@@ -10,8 +10,11 @@ FEW = ["--sample-rows", "400", "--n-components", "64"]
 
 
 @pytest.fixture
-def grid_search(example):
-    return example("grid_search")
+def grid_search(example, monkeypatch):
+    """With one width of each kernel."""
+    script = example("grid_search")
+    monkeypatch.setattr(script, "KERNELS", script.KERNELS[2::4])
+    return script
 
 
 def test_kernels_on_a_made_up_table(grid_search, capsys):
