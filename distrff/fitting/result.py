@@ -25,6 +25,7 @@ from distrff.utils.arrays import chosen_rows, dense_rows
 from distrff.utils.linalg import factor, in_float64, inverse_of_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
+from distrff.utils.text import listed
 
 _MAX_NAMES = 10
 
@@ -160,7 +161,9 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     if table.get("rows_dropped"):
         lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
         notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
-    notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    for why, out in dataset.left_out.items():
+        called = f"column {out[0]!r}" if len(out) == 1 else f"columns {listed(out)}"
+        notes.append(f"{called} left out: {why}")
     notes += fit.problem.held_out.notes(dataset)
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]

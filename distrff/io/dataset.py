@@ -424,6 +424,14 @@ class Dataset:
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
     @property
+    def left_out(self) -> dict[str, list[str]]:
+        """The columns of a table that no option took, by the reason."""
+        by_reason: dict[str, list[str]] = {}
+        for name, why in (self.table_report or {}).get("columns_dropped", {}).items():
+            by_reason.setdefault(why, []).append(name)
+        return by_reason
+
+    @property
     def unseen_categories(self) -> dict[str, Any]:
         """The entry of reports for rows with categories that the fit never saw; empty without such rows."""
         found = (self.table_report or {}).get("n_unseen_categories")

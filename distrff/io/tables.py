@@ -580,12 +580,9 @@ LEFT_OUT_ROW_NUMBERS = "it is an index, or numbers the rows; keep_index=True tak
 
 def warn_of_left_out(dataset: Dataset) -> None:
     """Warn of columns that hold something and that no option took; `drop` says that it is meant."""
-    by_reason: dict[str, list[str]] = {}
-    for name, why in (dataset.table_report or {}).get("columns_dropped", {}).items():
+    for why, names in dataset.left_out.items():
         if why not in (LEFT_OUT_ROW_NUMBERS, LEFT_OUT_EMPTY):  # of which nobody would miss anything
-            by_reason.setdefault(why, []).append(name)
-    for why, names in by_reason.items():
-        warn(f"left out: {listed(names)} ({why})", DataWarning)
+            warn(f"left out: {listed(names)} ({why})", DataWarning)
 
 
 _INDEX = re.compile(
