@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from operator import add, sub
+from operator import add, getitem, sub
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, 
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
+from distrff.fitting.rows import by_sum
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
@@ -48,6 +49,7 @@ from distrff.solvers.ridge import (
     residual_freedom,
 )
 from distrff.solvers.toeplitz import (
+    Ending,
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
@@ -167,23 +169,16 @@ class ToeplitzReduction(Reduction):
             waiting[number] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            for number, part in self._by_sum(block, rows.members):
+            for position, part in by_sum(self.folds, rows.members, block, self.tile_rows):
+                number = rows.members[position]
                 waiting[number].add(part)
                 if waiting[number].n_rows >= self.call_rows:
                     add(number)
         for number in rows.members:
-            # A fold without rows has zeros of its own, as `part_of` looks for every number.
+            # A fold without rows has zeros of its own, as every number is looked for.
             if waiting[number].n_rows or number not in found:
                 add(number)
         return found
-
-    def _by_sum(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
-        if self.folds.n_sums == 1:
-            yield members[0], block
-            return
-        entered = self.folds.sums(block.keys)
-        for number in members:
-            yield number, block.chosen(entered.of(number))
 
 
 class _Points:
@@ -580,7 +575,7 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
     merged = fit.run.reduce("sums", segments, reduction)
-    parts = fit.run.submit_all(part_of, [(merged, number) for number in range(folds.n_sums)])
+    parts = fit.run.submit_all(getitem, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
@@ -593,11 +588,6 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
         fit=fit,
         plan=plan,
     )
-
-
-def part_of(merged: dict[int, ToeplitzSums], number: int) -> ToeplitzSums:
-    """One of the sums."""
-    return merged[number]
 
 
 def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
@@ -615,12 +605,6 @@ def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerm
     if not training.weight > 0:
         raise InputError(no_weight(training.weight))
     return training
-
-
-def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """The sums in the client's memory."""
-    parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
-    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -675,9 +659,7 @@ def solve(
     coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
     residual, error, steps = np.empty(k), 0.0, 0
     for target, a in enumerate(np.broadcast_to(alpha, (k,))):
-        found = problem.solve(
-            target, float(a), tol=tol, objective_tol=_OBJECTIVE_TOL * tol, max_steps=_MAX_STEPS
-        )
+        found = problem.solve(target, float(a), Ending(_OBJECTIVE_TOL * tol, _MAX_STEPS, tol))
         error, steps = max(error, found.error), steps + found.steps
         residual[target] = squared_error(sums, problem.toeplitz, target, problem.functions(found.c))
         # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
@@ -792,9 +774,8 @@ class Grid:
             setting.problem(training),
             setting.within(held_out),
             self.alphas[list(places)].tolist(),
-            objective_tol=tol,
-            max_steps=_SEARCH_STEPS,
-            patience=patience,
+            Ending(tol, _SEARCH_STEPS),
+            patience,
         )
         found, steps = dict[int, np.ndarray](), 0
         # The path ends before the places where smaller alphas no longer help.
