@@ -128,33 +128,46 @@ class FoldCuts:
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
-def _merged(first: dict[int, Any], second: dict[int, Any]) -> dict[int, Any]:
-    """The sums of both by number."""
-    return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+@dataclass(frozen=True, kw_only=True)
+class _LatticeReduction(Reduction):
+    """Reduction to sums of waves over rows, some sums a task: a dictionary by their numbers."""
+
+    lattice: Lattice
+    targets: Targets
+    tile_rows: int  # that are read at once
+    call_rows: int  # that are summed at once, at most
+
+    def merge(self, first: dict[int, Any] | None, second: dict[int, Any] | None) -> dict[int, Any]:
+        first, second = first or {}, second or {}
+        return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+
+    @classmethod
+    def of_rows(
+        cls, label: str, fit: PreparedFit, lattice: Lattice, n_sums: int, call_rows: int, **own: Any
+    ) -> Any:
+        """A handle on the sums over all rows, in calls of `call_rows` to twice as many."""
+        n_rows, targets = fit.dataset.n_rows, fit.targets
+        tile_rows = light_segmentation(n_rows, fit.dataset.n_columns).tile_rows
+        # Runs are cut to have that many rows of a sum: all of them are one transform.
+        reduction = cls(lattice=lattice, targets=targets, tile_rows=tile_rows, call_rows=2 * call_rows, **own)
+        tasks = FoldCuts.of(n_rows, n_sums, call_rows).tasks()
+        segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in tasks]
+        return fit.run.reduce(label, segments, reduction)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToeplitzReduction(Reduction):
-    """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
+class ToeplitzReduction(_LatticeReduction):
+    """Reduction to the `ToeplitzSums` of each sum of the folds.
 
     They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
-    lattice: Lattice
-    targets: Targets
     folds: Folds
     eps: float
-    tile_rows: int  # that are read at once
-    call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
         return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
-
-    def merge(
-        self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
-    ) -> dict[int, ToeplitzSums]:
-        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
@@ -216,8 +229,8 @@ _SIGNS_EPS = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignReduction(Reduction):
-    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples: groups of them, a dictionary of arrays.
+class SignReduction(_LatticeReduction):
+    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples, of which a sum is a group.
 
     ε = ±1 are the bits of a hash of the row number.
     """
@@ -225,19 +238,10 @@ class SignReduction(Reduction):
     # Unlike normal numbers they cost nothing, and they have the same covariance, on which alone the
     # covariance of the samples depends.
 
-    lattice: Lattice
-    targets: Targets
     seed: int
-    tile_rows: int
-    call_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * _PAIRS * N_GROUPS * self.lattice.n_modes
-
-    def merge(
-        self, first: dict[int, np.ndarray] | None, second: dict[int, np.ndarray] | None
-    ) -> dict[int, np.ndarray]:
-        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
@@ -301,27 +305,18 @@ class ToeplitzStatistics(RowSums):
     Parameters
     ----------
     parts : tuple of ToeplitzSums
-        Of each fold.
-    n_rows : int
+        Those that the folds take.
     specification : EquispacedMap
         The lattice of frequencies, and the kernel from which a search begins.
     kernel : Kernel
         As it was given, perhaps with undecided parts.
     tol : float
         Of `EquispacedFourierFeatures`.
-    scaling : Scaling
-    targets : Targets
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
-    steps : TableSteps or None
-        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
     Notes
     -----
-    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
-    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
-    make the second one with ``gram(..., like=the first)``.
+    The other parameters, `+` and `−` are as of `GramStatistics`. Sums are of the same lattice, and so of the
+    same bounds: make the second one with ``gram(..., like=the first)``.
     """
 
     specification: EquispacedMap
@@ -540,17 +535,7 @@ class Sums:
         fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
         seed, lattice = child_seed(fit.problem.seed, "posterior"), setting.lattice
         call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
-        cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
-        reduction = SignReduction(
-            lattice=lattice,
-            targets=fit.targets,
-            seed=seed,
-            tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
-            # Runs are cut to hold `call_rows` to twice as many rows of a sum: all of them are one transform.
-            call_rows=2 * call_rows,
-        )
-        segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.reduce("signs", segments, reduction)
+        merged = SignReduction.of_rows("signs", fit, lattice, N_GROUPS, call_rows, seed=seed)
         calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
         found = fit.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
@@ -560,21 +545,12 @@ class Sums:
 
 def summed(fit: PreparedFit, plan: Plan) -> Sums:
     """The sums over all rows, as the folds take them, in one pass."""
-    folds = fit.problem.folds
-    features = fit.problem.features
+    folds, features = fit.problem.folds, fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
-    cuts = FoldCuts.of(fit.dataset.n_rows, folds.n_sums, plan.tile_rows)
-    reduction = ToeplitzReduction(
-        lattice=features.lattice_,
-        targets=fit.targets,
-        folds=folds,
-        eps=EPS,
-        tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
-        # As for the signs: the rows of a sum in one run are one transform.
-        call_rows=2 * plan.tile_rows,
+    of_folds = {"folds": folds, "eps": EPS}
+    merged = ToeplitzReduction.of_rows(
+        "sums", fit, features.lattice_, folds.n_sums, plan.tile_rows, **of_folds
     )
-    segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(getitem, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,

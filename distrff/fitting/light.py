@@ -240,15 +240,15 @@ class _Block(NamedTuple):
 class LightReduction(RowReduction):
     """The base of light passes: the values F of binary problems at points, a small tile at a time.
 
-    Subclasses define the targets of the losses (`_labels`), the weights of shape (m, r) with which the
-    features of the r rows of a tile are summed (`_row_weights`), and the result from these sums, `vectors`
-    of shape (m, D), and the block (`_sums`).
+    Subclasses define the weights of shape (m, r) with which the features of the r rows of a tile are summed
+    (`_row_weights`), and the result from these sums, `vectors` of shape (m, D), and the block (`_sums`).
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
     """
 
     folds: Folds | None
     held_out: tuple[int | None, ...]  # the fold that each problem is judged on; None: fitted to all rows
+    outputs: tuple[int, ...] = ()  # which target each problem is for
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         ready = self.ready_map(arrays)
@@ -283,8 +283,9 @@ class LightReduction(RowReduction):
         at.F[tile] = values + at.arrays["intercept"]
         return self._row_weights(at, tile)
 
-    @abstractmethod
-    def _labels(self, block: RowBlock) -> np.ndarray: ...
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        """The targets of the losses."""
+        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     @abstractmethod
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray: ...
@@ -307,14 +308,10 @@ class MarginReduction(LightReduction):
     """
 
     loss: Loss
-    outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
         # Two sided vectors, and the 14 other numbers of `MarginSums`.
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 14)
-
-    def _labels(self, block: RowBlock) -> np.ndarray:
-        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
@@ -442,7 +439,6 @@ class NearestRowsReduction(LightReduction):
     A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
     """
 
-    outputs: tuple[int, ...]  # which target each problem is for
     n_kept: int  # rows to keep of each label of each problem
     has_reference: bool
     labels: tuple[float, ...] = ()  # the only label whose rows are kept, of each problem; 0, or (): both
@@ -463,9 +459,6 @@ class NearestRowsReduction(LightReduction):
             held_out=first.held_out + second.held_out,
             sides=merged_sides(first.sides, second.sides, self.n_kept),
         )
-
-    def _labels(self, block: RowBlock) -> np.ndarray:
-        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         Y, F = at.labels[tile], at.F[tile, : len(self.outputs)]

@@ -305,19 +305,16 @@ class GramStatistics(RowSums):
 
     Parameters
     ----------
-    A : ndarray of shape (n_folds, p, p), float64
-        Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
-    n_rows : int
-    specification : FittedMap
-    scaling : Scaling
-    targets : Targets
+    A : ndarray of shape (n_sums, p, p), float64
+        Σ s·ttᵀ over the rows t = [z | 1 | y] of each sum that the folds take, p = D + 1 + k.
+    specification, scaling, targets
+        What made the features and the coded targets of the rows.
     dtype : str
         Of the products that were summed.
     tile_rows : int
         Rows a product.
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
+    folds : Folds or None
+        By which rows were summed; None of a difference, or of files of earlier versions.
     steps : TableSteps or None
         What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 

@@ -70,14 +70,14 @@ class PathRidge(ABC):
         D, k = B.shape
         # A copy, for Q is applied in place.
         rotated = np.array(B, order="F")
-        self._apply_transposed_Q(rotated)
+        self._apply_Q(rotated, transposed=True)
         X = np.zeros((D, len(alphas) * k), order="F")
         failed = np.zeros(len(alphas), dtype=bool)
         for i, alpha in enumerate(alphas):
             x, failed[i] = self._solve_T(alpha, rotated)
             if not failed[i]:
                 X[:, i * k : (i + 1) * k] = x
-        self._apply_Q(X)
+        self._apply_Q(X, transposed=False)
         # A view, since X is stored column by column.
         W = X.T.reshape(len(alphas), k, D)
         W[failed] = np.nan
@@ -101,12 +101,8 @@ class PathRidge(ABC):
         """(T + alpha·I)⁻¹B, and whether T + alpha·I is not positive definite."""
 
     @abstractmethod
-    def _apply_Q(self, C: np.ndarray) -> None:
-        """Turn C, in Fortran order, into Q C."""
-
-    @abstractmethod
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        """Turn C, in Fortran order, into Qᵀ C."""
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
+        """Turn C, in Fortran order, into Q C, or Qᵀ C."""
 
 
 class TridiagonalRidge(PathRidge):
@@ -130,13 +126,7 @@ class TridiagonalRidge(PathRidge):
         _, _, x, info = dptsv(self._diagonal + alpha, self._beside, B)
         return x, info > 0
 
-    def _apply_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, transposed=False)
-
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, transposed=True)
-
-    def _multiply(self, C: np.ndarray, *, transposed: bool) -> None:
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
         reflect(self._reduced, self._tau, C, transposed=transposed)
 
 
@@ -208,18 +198,11 @@ class BandRidge(PathRidge):
             column = self._reduced[i : i + self._width + 1, i]
             self._band[: len(column), i] = column
 
-    def _apply_Q(self, C: np.ndarray) -> None:
-        """Turn C into Q C."""
-        for below, V, U in reversed(self._reflections):
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
+        # Q is the product of all I − V·U·Vᵀ in turn, so the last one is applied first; of Qᵀ it is the first.
+        for below, V, U in self._reflections if transposed else reversed(self._reflections):
             part = C[below:]
-            # Q is the product of all I − V·U·Vᵀ in turn, so the last one is applied first.
-            part -= (part.T @ V @ U.T @ V.T).T
-
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        """Turn C into Qᵀ C."""
-        for below, V, U in self._reflections:
-            part = C[below:]
-            part -= (part.T @ V @ U @ V.T).T
+            part -= (part.T @ V @ (U if transposed else U.T) @ V.T).T
 
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
         # A copy for each alpha: dpbsv leaves the band's Cholesky factor in its place.

@@ -21,6 +21,7 @@ import numpy as np
 from scipy import fft
 
 from distrff.utils.arrays import Sums
+from distrff.utils.linalg import inner, norm
 from distrff.utils.nufft import PointSums
 
 # The sums over rows, which are free of the kernel.
@@ -330,13 +331,13 @@ class ToeplitzProblem:
         step·(r*·z), section 4 of Strakoš and Tichý 2002.
         """
         objective_tol, max_steps, tol = ending
-        inverse, size = 1.0 / self.diagonal(alpha), _norm(B)
+        inverse, size = 1.0 / self.diagonal(alpha), norm(B)
         c = np.zeros_like(B) if start is None else start.copy()
         r = B.copy() if start is None else B - self.product(c, alpha)
-        objective = at_zero - _dot(B, c) - _dot(r, c)
+        objective = at_zero - inner(B, c) - inner(r, c)
         p, before, gains = np.zeros_like(B), np.inf, list[float]()
         while len(gains) < max_steps:
-            error = _norm(r)
+            error = norm(r)
             # The residual alone would end too early: B is mostly of long waves, and what short waves explain
             # of the rows is small beside it and large beside J. On terrain of 6.5 million rows a residual of
             # 1e-3 came after 6 to 15 steps, when held-out errors were up to 4 % above their last ones.
@@ -344,11 +345,11 @@ class ToeplitzProblem:
             if error <= tol * size and (has_settled or error <= _ROUNDING * size):
                 break
             z = inverse * r
-            decrease = _dot(r, z)
+            decrease = inner(r, z)
             p *= decrease / before
             p += z
             Ap = self.product(p, alpha)
-            curvature = _dot(p, Ap)
+            curvature = inner(p, Ap)
             if not (0 < curvature < np.inf and decrease > 0):  # T is definite up to the error of its sums
                 break
             step, before = decrease / curvature, decrease
@@ -356,12 +357,12 @@ class ToeplitzProblem:
             r -= step * Ap
             gains.append(step * decrease)
             objective -= gains[-1]
-        return ToeplitzSolution(c, float(_norm(r) / size) if size > 0 else 0.0, len(gains))
+        return ToeplitzSolution(c, float(norm(r) / size) if size > 0 else 0.0, len(gains))
 
     def norm(self, c: np.ndarray) -> float:
         """‖c‖ without the intercept."""
         own = abs(c[self._zero]) ** 2 if self.fit_intercept else 0.0
-        return float(np.sqrt(max(0.0, _dot(c, c) - own)))
+        return float(np.sqrt(max(0.0, inner(c, c) - own)))
 
     # How the model varies.
 
@@ -386,7 +387,7 @@ class ToeplitzProblem:
         # of three widths, n = 20,000, Matérn 3/2, the deviation was 1.35, 1.08 and 1 times that of 1e-6 for
         # tolerances of 1e-4, 1e-5 and 1e-6, after 82, 165 and 303 steps. Near rows all agree.
         found = self.solve_for(B, alpha, 0.0, _OF_SAMPLE, xi / np.sqrt(alpha))
-        dimension = _dot(found.c, B) - alpha * self.norm(found.c) ** 2
+        dimension = inner(found.c, B) - alpha * self.norm(found.c) ** 2
         return self.functions(found.c), dimension
 
 
@@ -412,16 +413,6 @@ class ToeplitzSolution:
     steps: int
 
 
-def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Re x*y without BLAS, whose threads would wait for each other on busy cores."""
-    x, y = x.reshape(-1).view(np.float64), y.reshape(-1).view(np.float64)
-    return float(np.einsum("i,i->", x, y))
-
-
-def _norm(x: np.ndarray) -> float:
-    return float(np.sqrt(_dot(x, x)))
-
-
 def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.ndarray) -> float:
     """Σ s(y − f)² of rows from their own sums: Σ s·y² − 2·Re b*C + C*·T(v)·C, exact for every f.
 
@@ -433,7 +424,7 @@ def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.nda
     twice = np.full(C.shape[-1], 2.0)
     twice[0] = 1.0
     return max(
-        0.0, float(sums.squares[target]) + _dot(np.ascontiguousarray(C * twice), np.ascontiguousarray(TC))
+        0.0, float(sums.squares[target]) + inner(np.ascontiguousarray(C * twice), np.ascontiguousarray(TC))
     )
 
 
