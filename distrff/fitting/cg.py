@@ -251,9 +251,7 @@ class ConjugateGradientRidge:
             fit.run.begin_phase("preconditioner")
             preconditioner = sample_preconditioner(fit, plan, alpha)
             start = preconditioner.solution()
-        if (
-            problem.penalty.search is None and fit.start is not None
-        ):  # a search has folds, which the earlier model saw
+        if problem.penalty.search is None and fit.start is not None:  # which saw the folds of a search
             start = fit.starting_point()
         if start is None:
             start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
@@ -719,6 +717,10 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
 
 # What they cost.
 
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MAX_DIRECTION_NUMBERS = 2**26
+
 
 def light_plan(
     size: Size,
@@ -797,10 +799,3 @@ def sample_size(size: Size, stride: int) -> Size:
     """The size of a sample's Gram."""
     # In float64: the rows are few, and float32 rounding would cost light sweeps where alpha is small.
     return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
-
-
-PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
-
-
-# In all of them together: half a gigabyte, of which the client holds some at a time.
-_MAX_DIRECTION_NUMBERS = 2**26

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from operator import add, getitem, sub
+from operator import add, attrgetter, getitem, sub
 from typing import Any, ClassVar
 
 import numpy as np
@@ -690,9 +690,8 @@ _OCTAVES, _HALF_OCTAVES, _STEPS = (4, -4), (2, -2), (1, -1)  # in these
 # The pilot has fewer rows, and so longer widths; a rough kernel may need longer ones yet for its modes.
 _RESOLVED_FROM = (0, 4, 8, 12)
 _STRIDE = 3  # of the grid of alphas, for a first look
-Lines = Sequence[
-    tuple[Sequence[int], tuple[int, ...]]
-]  # columns whose widths move together, and by what steps
+# Columns whose widths move together, and by what steps.
+Lines = Sequence[tuple[Sequence[int], tuple[int, ...]]]
 _MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
 _FINALISTS, _CLOSE = 3, 1.01  # kernels that all folds judge: the best few, if they are nearly the best
 
@@ -716,8 +715,7 @@ class Tried:
         return min(self.errors, key=lambda i: (self.errors[i], i))
 
 
-def error_of(one: Tried) -> float:
-    return one.error
+error_of = attrgetter("error")
 
 
 @dataclass(frozen=True, eq=False)
@@ -1046,6 +1044,11 @@ def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
 
 # What it costs.
 
+_MIN_CALL_ROWS = 2**17
+_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
+_SEARCH_PRODUCTS, _SOLVE_PRODUCTS = 1000, 30  # presumed of a search and a model, with the Toeplitz matrix
+_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
+
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
@@ -1114,18 +1117,3 @@ def with_samples(plan: Plan) -> Plan:
         worker_peak_bytes=max(plan.worker_peak_bytes, peak),
         client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
     )
-
-
-_MIN_CALL_ROWS = 2**17
-
-
-_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
-
-
-_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
-
-
-_SOLVE_PRODUCTS = 30
-
-
-_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs

@@ -431,7 +431,6 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
     )
     if not of_folds:
         return result
-    assert isinstance(grams.folds, Folds)
     models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
 

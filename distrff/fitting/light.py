@@ -38,7 +38,13 @@ from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.hard_margin import CriticalRows
-from distrff.solvers.lbfgs import POINTS_A_HESSIAN, DiagonalPreconditioner, Hessian, Preconditioner
+from distrff.solvers.lbfgs import (
+    POINTS_A_HESSIAN,
+    DiagonalPreconditioner,
+    Hessian,
+    Precondition,
+    Preconditioner,
+)
 from distrff.solvers.losses import Loss, MarginLoss
 from distrff.solvers.objective import (
     Certificate,
@@ -61,7 +67,6 @@ from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
     RidgeMoments,
-    ridge_system,
     total_gram,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
@@ -594,9 +599,6 @@ class SmallestMarginsReduction(RowReduction):
         return RankedRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))
 
 
-Solve = Callable[[np.ndarray], np.ndarray]  # g ↦ (h · Gram + I)⁻¹g, of one column or several
-
-
 class _Solved(NamedTuple):
     """A gradient, and what a factor made of it."""
 
@@ -762,7 +764,7 @@ class MarginOracle:
         """A point as columns, one an output of the problem."""
         return x[:, None]
 
-    def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
+    def preconditioner(self, problem: MarginProblem, curvature: float) -> Precondition:
         """g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Problems of similar curvature share a factor, freed when its last problem needs another. Of three
@@ -824,7 +826,7 @@ class MarginOracle:
             return ready.result
         return self._by_columns(factor.solve, gradient)
 
-    def _by_columns(self, solve: Solve, gradients: np.ndarray) -> np.ndarray:
+    def _by_columns(self, solve: Precondition, gradients: np.ndarray) -> np.ndarray:
         """M⁻¹g of a gradient, or of several in columns, as one solve for all their columns."""
         members = gradients[:, None] if gradients.ndim == 1 else gradients
         found = solve(np.concatenate([self.columns(g) for g in members.T], axis=1))
@@ -942,8 +944,7 @@ def hessian_factor(
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
     """The preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
-    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
-    return Preconditioner.of(system, curvature)
+    return Preconditioner.of(problem.system(total), curvature)
 
 
 # Few rows: ascent in their multipliers, on the Gram of the rows.

@@ -79,10 +79,10 @@ def prepared_like(
         raise InputError(
             f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
         )
-    is_toeplitz = isinstance(like, ToeplitzStatistics)
     problem = Problem(
-        features=like.features if is_toeplitz else None,  # type: ignore[arg-type,union-attr]  # only the specification is known
-        solver="toeplitz" if is_toeplitz else "gram",
+        # Of a Gram only the specification of its map is known.
+        features=getattr(like, "features", None),
+        solver=like.kind,
         target_kind=like.targets.kind,
         folds=folds,
         dtype=like.dtype,
