@@ -52,10 +52,10 @@ _LEAST, _FEW_FEATURES = 3, 2**10
 
 
 def path_ridge(G: np.ndarray) -> PathRidge:
-    """The solutions for all alphas, by the faster reduction; G may be reduced in its own memory."""
+    """The solutions for all alphas, by the faster reduction of G, in its own memory."""
     if _LEAST <= len(G) <= _FEW_FEATURES:
-        return TridiagonalRidge(G, overwrite_G=True)
-    return BandRidge(G, overwrite_G=True)
+        return TridiagonalRidge(G)
+    return BandRidge(G)
 
 
 class PathRidge(ABC):
@@ -108,16 +108,15 @@ class PathRidge(ABC):
 class TridiagonalRidge(PathRidge):
     """A `PathRidge` by a tridiagonal T: for few features, at least 3.
 
-    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q. It takes
-    the arguments of `BandRidge`.
+    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q.
 
     References
     ----------
     Golub and Van Loan, Matrix Computations, 4th ed., section 8.3.1; LAPACK routines dsytrd, dormqr, dptsv.
     """
 
-    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=overwrite_G)
+    def __init__(self, G: np.ndarray) -> None:
+        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=True)
 
     def eigenvalues(self) -> np.ndarray:
         return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
@@ -142,9 +141,7 @@ class BandRidge(PathRidge):
     Parameters
     ----------
     G : ndarray of shape (D, D)
-        Symmetric positive semidefinite, float64.
-    overwrite_G : bool
-        Reduce in the memory of G (if it is in Fortran order); G is then lost.
+        Symmetric positive semidefinite, float64. It is lost if it is in Fortran order.
 
     Notes
     -----
@@ -158,8 +155,8 @@ class BandRidge(PathRidge):
     dlarft, dpbsv.
     """
 
-    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
+    def __init__(self, G: np.ndarray) -> None:
+        self._reduced = np.asarray(G, order="F")
         D = len(self._reduced)
         self._width = min(_BAND_WIDTH, D - 1)
         self._band = np.zeros((self._width + 1, D), order="F")
@@ -365,9 +362,8 @@ class RidgeMoments(Sums):
         return all(np.isfinite(getattr(self, f.name)).all() for f in fields(self))
 
 
-def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
-    """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
-    s = np.ones(Z.shape[0]) if s is None else s
+def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray) -> RidgeMoments:
+    """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops."""
     sY, sE = s[:, None] * Y, s[:, None] * E
     # All sums over z itself by one product, which reads Z once.
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)

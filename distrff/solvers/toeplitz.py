@@ -62,10 +62,6 @@ class ToeplitzSums(Sums):
         """Σ s·y of each target."""
         return np.array([_at_zero(b).real for b in self.b])
 
-    @property
-    def nbytes(self) -> int:
-        return self.v.nbytes + self.b.nbytes
-
     def __sub__(self, other: ToeplitzSums) -> ToeplitzSums:
         return ToeplitzSums(
             self.v - other.v, self.b - other.b, self.squares - other.squares, self.n_rows - other.n_rows
@@ -323,7 +319,7 @@ class ToeplitzProblem:
         return self.solve_for(self.right_side(target), alpha, squares, ending, start)
 
     def solve_for(
-        self, B: np.ndarray, alpha: float, at_zero: float, ending: Ending, start: np.ndarray | None = None
+        self, B: np.ndarray, alpha: float, at_zero: float, ending: Ending, start: np.ndarray | None
     ) -> ToeplitzSolution:
         """The minimum of J(c) = at_zero − 2·Re B*c + c*·A·c by conjugate gradients.
 
