@@ -91,7 +91,7 @@ def _either(words: Sequence[str]) -> str:
 # In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
 _HELP = {
     "block_like": "Hold rows out in the shapes of the empty places between them, where predictions are "
-    "wanted.",
+    "wanted; shapes of given places are for Python.",
     "by": "Column of the groups, by default --groups, or of the order, by default that of the rows; it may "
     "be several: year,month,day. No feature unless --columns names it, or --datetime keeps times.",
     "cv": "Number of folds; auto are five, and of gram 1 makes none.",

@@ -387,12 +387,12 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     from distrff.io.storage import Location, own_folder
     from distrff.io.tables import warn_of_left_out
 
-    scheduler = options.get("scheduler", "local")
+    scheduler, name = options.get("scheduler", "local"), public_name(path)
     if scheduler != "local" and not _is_here(scheduler):
         raise InputError(
-            f"{public_name(path)} would be converted to a folder of this machine, which workers of "
+            f"{name} would be converted to a folder of this machine, which workers of "
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
-            f"distrff convert {public_name(path)} ROWS.zarr, for a model with --steps MODEL"
+            f"distrff convert {name} ROWS.zarr, for a model with --steps MODEL"
         )
     parent = Path(tempfile.gettempdir())
     # The command's context removes it, however the command ends; a killed one leaves it to the next.
@@ -402,14 +402,13 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     place = (Location.of(path, storage_options(options)),)
     counts = {key: report[key] for key in _REPORTED if key in report}
     if "read_as" in report:
-        click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
+        click.echo(f"{name} is read as: {spelt_as_options(report['read_as'])}", err=True)
     dataset = drf.open_dataset(rows, **report.get("beside", {}))  # by names, where options may have indices
     # Named as the user named it: the folder is gone when somebody reads the report, and its target is y. The
     # place tells calibrate where the rows of a fit came from.
-    target = None if dataset.steps is None else dataset.steps.target
-    names = dataset.target_names if target is None else target.names
-    named: dict[str, Any] = {"source": public_name(path), "target_names": names}
-    dataset = replace(dataset, **named, table_report=counts, places=place)
+    target = dataset.steps and dataset.steps.target
+    names = target.names if target else None
+    dataset = replace(dataset, source=name, target_names=names, table_report=counts, places=place)
     warn_of_left_out(dataset)
     return dataset
 

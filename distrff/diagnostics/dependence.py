@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics.evaluate import judged_rows
+from distrff.diagnostics.evaluate import judged_model, judged_rows
 from distrff.diagnostics.importance import (
     MAX_ROWS,
     SHOWN_ROWS,
@@ -23,7 +23,6 @@ from distrff.diagnostics.importance import (
     drawn_rows,
     importance_of,
     means,
-    model_to_explain,
     n_results,
     of_columns,
     output_names,
@@ -177,7 +176,7 @@ def partial_dependence(
 
     J. Friedman, Greedy function approximation, Annals of Statistics 29 (2001), section 8.2.
     """
-    frozen = model_to_explain(model)
+    frozen = judged_model(model)
     check_count("max_rows", max_rows, 2)
     check_count("grid_size", grid_size, 2)
     seed = resolve_seed(random_state)
@@ -206,9 +205,8 @@ def what_matters(
     categories; None if there are no such columns. The parameters are those of `permutation_importance` and
     `partial_dependence`.
     """
-    frozen, seed = model_to_explain(model), resolve_seed(random_state)
-    judged, run = judged_rows(model, frozen, data), begin_run()
-    groups = column_groups(frozen, judged.dataset.column_names)
+    judged, run, seed = judged_rows(model, data), begin_run(), resolve_seed(random_state)
+    groups = column_groups(judged.model, judged.dataset.column_names)
     rows = drawn_rows(run, judged.model, judged.dataset, MAX_ROWS, seed, with_target=True)
     # One pass draws the rows of both; importance is judged on fewer, as each column takes a prediction of
     # all.
@@ -222,7 +220,7 @@ def what_matters(
     if not grids:
         return importance, None
     rows = rows.thinned(max_curve_rows, seed)
-    return importance, dependence_on(run, frozen, judged.dataset, grids, rows, seed)
+    return importance, dependence_on(run, judged_model(model), judged.dataset, grids, rows, seed)
 
 
 def dependence_on(
@@ -310,7 +308,7 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
 
 
 def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
-    """The grids of a column: one, or for a time's parts one each."""
+    """The grids of a column: one, or for a time's parts, and its seconds beside them, one each."""
     step = group.step
     indicator = len(step.names_out) - 1 if step is not None and step.indicates else None
     values, s = dense_rows(rows.X[:, list(group.positions)]), rows.weight
@@ -326,8 +324,11 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
         raise InputError(f"of column {group.name!r} the model knows only where it is missing; leave it out")
     if isinstance(step, OneHotEncoder | HashedStep):
         return [_category_grid(group, step, values, s, rest, grid_size)]
+    circles = []
     if isinstance(step, CyclicTimeEncoder):
-        return _circle_grids(group, rest, flags)
+        circles = _circle_grids(group, rest, flags)
+        if not (rest := [j for j in rest if group.made[j] >= 2 * len(PARTS)]):
+            return circles
     if len(rest) > 1:
         raise InputError(
             f"column {group.name!r} became {len(rest)} columns, which have no one scale; name one of them, "
@@ -335,12 +336,12 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
         )
     numbers = _quantiles(values[:, rest[0]], s, grid_size)
     # The indicator of missing values, where there is one, stays 0: the value set is there.
-    settings = np.zeros((len(numbers), len(group.positions)), values.dtype)
-    settings[:, rest[0]] = numbers
-    unit = None
+    settings = np.zeros((len(numbers), 1 + len(flags)), values.dtype)
+    settings[:, 0] = numbers
+    positions, unit = tuple(group.positions[j] for j in (rest[0], *flags)), None
     if isinstance(step, SecondsStep):
         unit = f"seconds since {np.datetime64(step.origin // step.ticks, 's')}"
-    return [Grid(group.name, "number", tuple(numbers.tolist()), group.positions, settings, unit)]
+    return [*circles, Grid(group.name, "number", tuple(numbers.tolist()), positions, settings, unit)]
 
 
 def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:

@@ -61,16 +61,11 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     quantiles and curves come from sketches of fixed buckets: their errors are given with them. The bits are
     the same for any number of workers and any chunking.
     """
-    frozen = model if isinstance(model, Model) else getattr(model, "model_", None)
-    if frozen is None:
-        check_is_fitted(model, "model_")
-    if not isinstance(frozen, Model) or frozen.kind == "KernelPCA":
-        raise InputError(f"expected a fitted model that predicts, got {model!r}")
-    judge, dataset, rows = judged_rows(model, frozen, data, y, sample_weight)
+    judge, dataset, rows = judged_rows(model, data, y, sample_weight)
     errors = errors_of(judge, dataset)
     return Evaluation(
         {
-            "model": frozen.kind,
+            "model": judge.kind,
             "n_samples": errors.n_rows,
             "rows": rows,
             "n_outside": errors.n_outside,
@@ -88,10 +83,21 @@ class JudgedRows(NamedTuple):
     which: str  # as `Evaluation` says
 
 
-def judged_rows(
-    model: Any, frozen: Model, data: Any = None, y: Any = None, sample_weight: Any = None
-) -> JudgedRows:
+def judged_model(model: Any) -> Model:
+    """The frozen model of a fitted estimator, or a model itself; InputError for one without predictions."""
+    if not isinstance(model, Model):
+        if not hasattr(model, "fit"):
+            raise InputTypeError(f"expected a fitted estimator or a model of load_model, got {model!r}")
+        check_is_fitted(model, "model_")
+    frozen: Model = getattr(model, "model_", model)
+    if frozen.kind == "KernelPCA":
+        raise InputError("principal components have no predictions; give a model that predicts")
+    return frozen
+
+
+def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
     """Rows to judge a model on; an estimator knows those of its fit."""
+    frozen = judged_model(model)
     if hasattr(model, "_judged_rows"):
         dataset, folds, which = model._judged_rows(data, y, sample_weight)
         return JudgedRows(replace(frozen, fold_models=folds), dataset, which)
@@ -308,9 +314,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
 
     Raises InputError for rows that do not fit the model.
     """
-    if model.kind == "KernelPCA":
-        raise InputError("principal components have no predictions, and so no intervals")
-    model.check_intervals_belong("predict_set" if model.is_classifier else "predict_interval")
+    model.check_intervals_belong()
     check_columns(model, dataset, with_target=True)
     check_target(model, dataset)
     # A stored model knows no rows, but the place and number of those of its fit.

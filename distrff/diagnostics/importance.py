@@ -14,15 +14,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
-from distrff.diagnostics.evaluate import JudgedRows, judged_rows, judging_cuts
-from distrff.diagnostics.quality import judged_on
+from distrff.diagnostics.evaluate import JudgedRows, judged_model, judged_rows, judging_cuts
+from distrff.diagnostics.quality import MEASURES, judged_on
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
-from distrff.errors import ColumnError, InputError, InputTypeError
+from distrff.errors import ColumnError, InputError
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
-from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
@@ -165,10 +164,6 @@ class PermutationImportance(JudgedResult):
         return facts
 
 
-MEASURES = {"r2": "R²", "accuracy": "accuracy"}
-"""The names of scores where they are shown."""
-
-
 def permutation_importance(
     model: Any,
     data: Any = None,
@@ -237,16 +232,15 @@ def permutation_importance(
     L. Breiman, Random forests, Machine Learning 45 (2001), section 10; A. Fisher, C. Rudin and F. Dominici,
     All models are wrong, but many are useful, JMLR 20 (2019), section 3.
     """
-    frozen = model_to_explain(model)
     check_count("max_rows", max_rows, 2)
     seed = resolve_seed(random_state)
-    if frozen.is_multilabel:
+    if judged_model(model).is_multilabel:
         raise InputError(
             "permutation_importance judges numbers or one class a row; of several labels, fit one classifier "
             "each"
         )
-    judged, run = judged_rows(model, frozen, data, y, sample_weight), begin_run()
-    groups = chosen_groups(column_groups(frozen, judged.dataset.column_names), columns)
+    judged, run = judged_rows(model, data, y, sample_weight), begin_run()
+    groups = chosen_groups(column_groups(judged.model, judged.dataset.column_names), columns)
     rows = drawn_rows(run, judged.model, judged.dataset, max_rows, seed, with_target=True)
     return importance_of(run, judged, groups, rows, max_rows, seed)
 
@@ -360,39 +354,17 @@ def output_names(model: Model, dataset: Dataset) -> tuple[str, ...]:
     return ("y",) if k == 1 else tuple(map(str, range(k)))
 
 
-def model_to_explain(model: Any) -> Model:
-    """The frozen model of a fitted estimator, or a model itself; InputError for one without predictions."""
-    if not isinstance(model, Model) and not hasattr(model, "fit"):
-        raise InputTypeError(f"expected a fitted estimator or a model of load_model, got {model!r}")
-    frozen = frozen_model(model)
-    if frozen.kind == "KernelPCA":
-        raise InputError("principal components have no predictions, so no column matters to them")
-    return frozen
-
-
 # Columns that are replaced together.
 
 
 @dataclass(frozen=True)
 class ColumnGroup:
-    """The columns of X that one raw column became.
-
-    Parameters
-    ----------
-    name : str
-        Of the raw column; of the column of X itself where no steps made it.
-    positions : tuple of int
-        In X.
-    step : ColumnStep or None
-        The step that made them.
-    made : tuple of int
-        For each of them, its place among the columns that the step makes.
-    """
+    """The columns of X that one raw column became, or one column of X where no steps made it."""
 
     name: str
-    positions: tuple[int, ...]
-    step: ColumnStep | None = None
-    made: tuple[int, ...] = (0,)
+    positions: tuple[int, ...]  # in X
+    step: ColumnStep | None = None  # that made them
+    made: tuple[int, ...] = (0,)  # for each of them, its place among the columns that the step makes
 
 
 def column_groups(model: Model, column_names: Sequence[str] | None) -> list[ColumnGroup]:

@@ -357,23 +357,14 @@ class BlockFacts(NamedTuple):
 
 
 class MapTheory(NamedTuple):
-    """Theory of the errors, in units of the kernel; probabilities are over draws of the map.
+    """Theory of the errors, in units of the kernel.
 
-    Parameters
-    ----------
-    max_bound : float
-        The largest error of the pairs exceeds it with probability at most δ.
-    spectral_bound : callable
-        Function of a block and δ; ‖K̂ − K‖₂ exceeds its value with probability at most δ.
-    expected_square : float or None
-        The mean over the pairs of E(ẑ − k)², or a bound of it; None if neither is known.
-    expected_is_bound : bool
-        Whether `expected_square` is a bound.
+    Over draws of the map bounds are exceeded with probability at most δ.
     """
 
-    max_bound: float
-    spectral_bound: Callable[[BlockFacts, float], float]
-    expected_square: float | None = None
+    max_bound: float  # of the largest error of the pairs
+    spectral_bound: Callable[[BlockFacts, float], float]  # of ‖K̂ − K‖₂, for a block and δ
+    expected_square: float | None = None  # the mean over the pairs of E(ẑ − k)², or a bound of it
     expected_is_bound: bool = False
 
 

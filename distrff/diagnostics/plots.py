@@ -475,7 +475,7 @@ def _tick_text(value: float, position: int | None = None) -> str:
 
 _FILLS = ("#cfe3f4", "#f9dcb8", "#d2ead9", "#e3d7ef")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_MARKERS = (*MARKERS, "v", "P", "X", "*")
 _INK = ("#0b62a8", "#a65300", "#1d5e31", "#5b3685")
 _MARGIN = 0.08
 

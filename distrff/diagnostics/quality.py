@@ -16,6 +16,7 @@ _MAX_BARS = 12
 _STILL_FALLS = 0.9  # of the error with half of the features
 _UNBALANCED = 0.1
 _ROWS_OF_FIT = "the rows of the fit"
+MEASURES = {"r2": "R²", "accuracy": "accuracy"}  # where scores are shown
 OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
 
 
@@ -400,14 +401,13 @@ def _importance(importance: Mapping[str, Any]) -> list[Part]:
         )
         for one in columns
     ]
-    measure = {"r2": "R²", "accuracy": "accuracy"}[importance["measure"]]
     left_out = len(importance["columns"]) - len(columns)
     more = f" {left_out} columns that matter less are not drawn." if left_out else ""
     is_held_out = importance.get("rows") == "out of fold"
     by = ", each by a model that did not see it" if is_held_out else ""
     legend = (
-        f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
-        f"rows; of {importance['n_judged']:,} rows of the fit{by}.{more}"
+        f"By how much {MEASURES[importance['measure']]} falls, ± its standard error, where the values of a "
+        f"column come from other rows; of {importance['n_judged']:,} rows of the fit{by}.{more}"
     )
     if columns and (columns[0]["importance"] or 0.0) > importance["score"]:
         legend += (

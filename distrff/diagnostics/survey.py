@@ -29,33 +29,17 @@ _SAMPLE_NUMBERS = 2**22
 
 @dataclass(frozen=True)
 class RowSurvey:
-    """Counts and ranges of the columns of X, and of y.
-
-    Parameters
-    ----------
-    missing, infinite : int64 ndarrays of shape (n_columns,)
-        Rows with NaN, and with an infinity.
-    low, high : ndarrays of shape (n_columns,)
-        Of the finite values; NaN if there are none.
-    y_missing : int
-        Rows with a missing target.
-    values : LabelCounts or None
-        Of a single target; None for more than 64 values, or for values that cannot be sorted together.
-    y_moments : Moments or None
-        Of numeric targets, without rows that have a missing or infinite one.
-    X, y : tuples of matrices
-        A sample of the rows, segment by segment; X in CSR if the rows are.
-    """
+    """Counts and ranges of the columns of X, each of shape (n_columns,), and of y."""
 
     n_rows: int
-    missing: np.ndarray
+    missing: np.ndarray  # rows with NaN
     infinite: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # of the finite values; NaN if there are none
     high: np.ndarray
     y_missing: int
-    values: LabelCounts | None
-    y_moments: Moments | None
-    X: tuple[Any, ...] = ()
+    values: LabelCounts | None  # of a single target of at most 64 values that can be sorted together
+    y_moments: Moments | None  # of numeric targets, without rows that have a missing or infinite one
+    X: tuple[Any, ...] = ()  # a sample of the rows, segment by segment; CSR if the rows are
     y: tuple[np.ndarray, ...] = ()
 
     def __add__(self, other: RowSurvey) -> RowSurvey:
@@ -107,22 +91,14 @@ class RowSurvey:
 
 @dataclass(frozen=True)
 class RowSurveyReduction(Reduction):
-    """Reduction to `RowSurvey`.
-
-    Parameters
-    ----------
-    rows_per_segment : int
-        Rows to sample in each segment.
-    column_share : float
-        Share of the columns in which a row has entries.
-    """
+    """Reduction to `RowSurvey`."""
 
     n_columns: int
     n_targets: int
     y_is_number: bool
     tile_rows: int
-    rows_per_segment: int
-    column_share: float = 1.0
+    rows_per_segment: int  # to sample
+    column_share: float = 1.0  # of the columns in which a row has entries
 
     def size_bytes(self, n_rows: int) -> int:
         of_sample = 2 * self.column_share * min(n_rows, self.rows_per_segment)  # with indices where sparse

@@ -472,6 +472,9 @@ class KernelEstimator(BaseEstimator):
 
     def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
         dataset = self._dataset(X, y, sample_weight, groups)
+        if (name := getattr(groups, "name", None)) in dataset.raw_features:
+            words = "of which new groups have other values; leave it out of X unless that is meant"
+            warn(f"the groups are a feature, too: column {name!r}, {words}", DataWarning)
         check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         check_known(dataset, self._target_kind)
         if self._target_kind == "classes":
@@ -540,7 +543,7 @@ class KernelEstimator(BaseEstimator):
         self.model_ = calibrated(model, dataset)
         return self
 
-    def _with_intervals(self, method: str) -> Model:
+    def _with_intervals(self, method: str | None = None) -> Model:
         """Model with its intervals, which are computed at first use from the rows of the fit."""
         model = self._frozen()
         if model.intervals is None:

@@ -518,26 +518,15 @@ def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[
 class Lattice:
     """The frequencies h·j, j ∈ {−m … m}^d, of the columns that vary, and the box that they are for.
 
-    Parameters
-    ----------
-    n_columns : int
-        Of the rows.
-    columns : tuple of int
-        Those that vary. The others have one value, which every row to predict must have.
-    modes : tuple of int
-        m of each of `columns`.
-    spacing, centre : tuples of float
-        h and c of each of `columns`: its phase is 2πh(x − c).
-    bounds : tuple of pairs of float, or None
-        Of all columns: the box outside of which features repeat themselves. None where a column is periodic.
+    The phase of a column is 2πh(x − c). Outside of the box features repeat themselves.
     """
 
     n_columns: int
-    columns: tuple[int, ...]
-    modes: tuple[int, ...]
-    spacing: tuple[float, ...]
-    centre: tuple[float, ...]
-    bounds: tuple[tuple[float, float] | None, ...]
+    columns: tuple[int, ...]  # that vary; the others have one value, which every row to predict must have
+    modes: tuple[int, ...]  # m of each of `columns`
+    spacing: tuple[float, ...]  # h
+    centre: tuple[float, ...]  # c
+    bounds: tuple[tuple[float, float] | None, ...]  # of all columns; None where one is periodic
 
     def __post_init__(self) -> None:
         d = len(self.columns)

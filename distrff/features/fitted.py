@@ -53,20 +53,14 @@ class FittedMap(ABC):
     A subclass says how its arrays are derived, what is prepared of them, and how a ready map applies that.
     Sweeps that only multiply features by a few vectors may do so in a basis b that costs less than z,
     z(x) = A·b(x), and apply A to the vectors; b is z itself unless a map overrides it.
-
-    Attributes
-    ----------
-    digest : str
-        Digest of the arrays that the client derived; empty until then.
-    prepared : Any
-        What `prepare` made; only a ready map has it. It never travels, and does not enter comparisons.
     """
 
     kind: ClassVar[str]
+    # What `prepare` made; only a ready map has it. It never travels, and does not enter comparisons.
     prepared: ClassVar[Any]
 
     n_columns: int
-    digest: str = ""
+    digest: str = ""  # of the arrays that the client derived
 
     # What is known without arrays.
 
@@ -287,18 +281,9 @@ class FittedMap(ABC):
         It is one method so that a map may make its features, multiply them twice and forget them while they
         are in a cache.
 
-        Parameters
-        ----------
-        X : ndarray of shape (r, n_columns) or None
-            Rows; not needed with `kept`.
-        coef : ndarray of shape (m, k)
-            As `basis_coef` returns it.
-        slopes : callable
-            From F, float64 of shape (r, k), the weights (p, r) of the rows in p sums.
-        sums : ndarray of shape (p, m), float64, or None
-            Of the tiles before; it is added to in place. None for the first tile.
-        kept : optional
-            b(X), where it stayed in memory.
+        `coef` (m, k) is as `basis_coef` returns it, and `slopes` makes of F, float64 (r, k), the weights
+        (p, r) of the rows in p sums. `sums` (p, m) of the tiles before, None for the first, are added to in
+        place. `kept` is b(X), where it stayed in memory; it needs no X.
         """
         # Values and sums share one tile, which is made once and still in a cache when it is read again.
         B = self.basis_tile(X) if kept is None else kept
@@ -520,16 +505,10 @@ KEY_ROWS = 2**13  # rows whose keys of bins a map has at a time: some megabytes
 class MapCost:
     """Flops of a row and numbers kept by a map of D features; cosines are counted separately.
 
-    Parameters
-    ----------
-    row_flops, product_flops, feature_flops : float
-        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops, D being the
-        number of entries of a row for a sparse map. The first two are those of a dense row of X, and
-        proportional to its entries.
-    fixed_numbers, feature_numbers : float
-        The arrays hold at most fixed_numbers + feature_numbers·D numbers besides triangular factors.
-    triangle_share : float
-        Numbers in triangular factors, zeros included, divided by D²: each row is solved against them.
+    A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops, D being the number of
+    entries of a row for a sparse map. The first two are those of a dense row of X, and proportional to its
+    entries. The arrays hold at most fixed_numbers + feature_numbers·D numbers, and triangle_share·D² in
+    triangular factors, zeros included, against which each row is solved.
     """
 
     row_flops: float = 0.0
@@ -563,29 +542,14 @@ class MapCost:
 
 @dataclass(frozen=True)
 class MapOutline:
-    """Numbers that a plan needs of a map before its fit.
+    """Numbers that a plan needs of a map before its fit."""
 
-    Parameters
-    ----------
-    n_features : int
-        Columns of Z; for bins that are not counted yet a lower bound, one a grid.
-    cost : MapCost
-    sparse_entries : int
-        Entries of a row of Z where it is sparse, 0 where it is dense.
-    n_passes : int
-        Passes over all rows that the fit of the map takes, beside the one that draws the sample.
-    search_flops : float
-        About the flops that finding undecided widths takes.
-    search_bytes : int
-        Most bytes that a thread of a worker holds in a search; 0 where the client searches.
-    """
-
-    n_features: int
+    n_features: int  # for bins that are not counted yet a lower bound, one a grid
     cost: MapCost
-    sparse_entries: int = 0
-    n_passes: int = 0
-    search_flops: float = 0.0
-    search_bytes: int = 0
+    sparse_entries: int = 0  # of a row of Z; 0 where it is dense
+    n_passes: int = 0  # over all rows for the fit of the map, beside the one that draws the sample
+    search_flops: float = 0.0  # about
+    search_bytes: int = 0  # at most, of a thread of a worker; 0 where the client searches
 
 
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:

@@ -36,7 +36,7 @@ from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import Folds, HashFolds
 from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
@@ -694,6 +694,8 @@ _STRIDE = 3  # of the grid of alphas, for a first look
 Lines = Sequence[tuple[Sequence[int], tuple[int, ...]]]
 _MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
 _FINALISTS, _CLOSE = 3, 1.01  # kernels that all folds judge: the best few, if they are nearly the best
+# Of other folds than rows at random one is some part of the map, and says less about the others.
+_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS = 8, 1.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -861,8 +863,10 @@ class Choice:
 
     def by_all_folds(self, penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
-        few = self.ranked[:_FINALISTS]
-        close = [one for one in few if one.error <= _CLOSE * few[0].error]
+        is_random = isinstance(self.sums.folds, HashFolds)
+        most, margin = (_FINALISTS, _CLOSE) if is_random else (_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS)
+        few = self.ranked[:most]
+        close = [one for one in few if one.error <= margin * few[0].error]
         paths = [self._alphas(one) for one in close]
         choices = [penalty.choose(*path) for path in paths]
         i = min(range(len(close)), key=lambda i: choices[i].score)

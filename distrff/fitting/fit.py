@@ -346,7 +346,8 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
             )
     if not lacks:
         return fit.problem, int(census[-1, 0])
-    skipped = listed([f"fold {fold + 1} of {folds.n_folds}: {why}" for fold, why in lacks.items()])
+    alike = {why: [fold + 1 for fold in lacks if lacks[fold] == why] for why in lacks.values()}
+    skipped = listed([f"fold {listed(of)} of {folds.n_folds}: {why}" for why, of in alike.items()])
     if len(lacks) == folds.n_folds:
         raise InputError(
             f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give {folds.remedy}"

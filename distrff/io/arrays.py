@@ -202,14 +202,14 @@ def _frame(parts: list[Any], like: Any) -> Any:
 
 
 class Counted(NamedTuple):
-    """Facts about a partition before the passes."""
+    """What is known of a partition before the passes."""
 
     n_rows: int
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name
     digest: np.ndarray
-    labels: Labels
-    has_gaps: bool
-    look: Any
+    labels: Labels  # of its index
+    has_gaps: bool  # whether a value of a type with nulls is missing
+    look: Any  # what a function found in it
 
 
 class Labels(NamedTuple):
@@ -221,18 +221,7 @@ class Labels(NamedTuple):
     start: int | None
 
 
-class Partitions(NamedTuple):
-    """The partitions of a frame that have rows: Delayed frames, their rows, and all (column, dtype) pairs.
-
-    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each
-    that has rows, and `labels` tell of its index.
-    """
-
-    parts: list[tuple[Any, int]]
-    dtypes: list[tuple[Any, Any]]
-    has_gaps: bool
-    looks: list[Any]
-    labels: list[Labels]
+Partitions = list[tuple[Any, Counted]]  # Delayed frames with rows
 
 
 def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None) -> dict[str, Partitions]:
@@ -247,32 +236,28 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
     (found,) = dask.compute(
         {name: [_task(_counted, part, look) for part in run] for name, run in parts.items()}
     )
-    partitions = {}
-    for name, frame in frames.items():
-        # A filter leaves partitions empty, and a run of rows has one at least.
-        filled = [(part, known) for part, known in zip(parts[name], found[name], strict=True) if known.n_rows]
-        checked = [
-            (_task(_as_counted, part, known.n_rows, known.digest), known.n_rows) for part, known in filled
+    partitions = {
+        name: [
+            (_task(_as_counted, part, known.n_rows, known.digest), known)
+            for part, known in zip(parts[name], run, strict=True)
+            if known.n_rows  # a filter leaves partitions empty, and a run of rows has one at least
         ]
-        dtypes = dtypes_of(frame) + tuple(pair for _, known in filled for pair in known.dtypes)
-        has_gaps, looks = any(known.has_gaps for _, known in filled), [known.look for _, known in filled]
-        labels = [known.labels for _, known in filled]
-        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks, labels)
-    _warn_of_partitions(partitions)
+        for name, run in found.items()
+    }
+    _warn_of_partitions({name: [known for _, known in run] for name, run in partitions.items()})
     return partitions
 
 
-def _warn_of_partitions(partitions: Mapping[str, Partitions]) -> None:
+def _warn_of_partitions(partitions: Mapping[str, Sequence[Counted]]) -> None:
     first, *others = partitions
-    a = partitions[first]
     for name in others:
-        b, row = partitions[name], 0
-        of_all = [sum(labels.in_any_order for labels in p.labels) for p in (a, b)]
+        both, row = (partitions[first], partitions[name]), 0
+        of_all = [sum(known.labels.in_any_order for known in run) for run in both]
         are_shuffled = abs(of_all[0] - of_all[1]) <= 1e-10 * abs(of_all[0])
         # Partitions that are cut elsewhere have sums of other rows even if the labels are the same.
-        pairs = zip(a.parts, b.parts, a.labels, b.labels, strict=False)
-        for i, ((_, n), (_, m), mine, its) in enumerate(pairs):
-            if n != m:
+        for i, (a, b) in enumerate(zip(*both, strict=False)):
+            n, mine, its = a.n_rows, a.labels, b.labels
+            if n != b.n_rows:
                 break
             is_numbered = {mine.start, its.start} & {0, row}
             differ = abs(mine.total - its.total) > mine.bound + its.bound
@@ -309,10 +294,9 @@ def _by_name(part: Any, columns: list[Any] | None) -> Any:
 
 
 def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
-    columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
     # A gap among NumPy's types is a NaN of floats or an object: only a nullable type has to become another
     # one for it.
-    has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
+    has_gaps = any(column.hasnans for column in _columns(part) if not isinstance(column.dtype, np.dtype))
     found, index = None if look is None else look(part), part.index
     start = index.start if isinstance(index, pd.RangeIndex) and index.step == 1 else None
     labels = Labels(*_sum(index, _weights(part)), _sum(index, np.ones(len(part)))[0], start)
@@ -343,8 +327,11 @@ def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
 def _digest(part: Any) -> np.ndarray:
     """For each column a sum of its values, and by how much it may differ from that of the same rows."""
     weights = _weights(part)
-    columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
-    return np.array([_sum(column, weights) for column in columns]).reshape(-1, 2).T
+    return np.array([_sum(column, weights) for column in _columns(part)]).reshape(-1, 2).T
+
+
+def _columns(part: Any) -> list[Any]:
+    return [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
 
 
 def _weights(part: Any) -> np.ndarray:
@@ -870,14 +857,17 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     arrays, values = {}, dask.delayed(_values)
     for field, found in counted(frames).items():
         # A partition may hold other types than its frame declares, such as floats for integers.
-        parts, dtypes, columns = found.parts, found.dtypes, frames[field].shape[1:]
-        if field == "y" and not found.has_gaps:  # labels keep their type, and their digits beyond 2⁵³
+        every = (dtypes_of(frames[field]), *(known.dtypes for _, known in found))
+        dtypes = list(dict.fromkeys(pair for pairs in every for pair in pairs))
+        if field == "y" and not any(known.has_gaps for _, known in found):
+            # Labels keep their type, and their digits beyond 2⁵³.
             dtypes = [(name, getattr(dtype, "numpy_dtype", dtype)) for name, dtype in dtypes]
-        dtype = _dtype(dtypes, field)
-        check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
+        dtype, columns = _dtype(dtypes, field), frames[field].shape[1:]
+        row_chunks = [known.n_rows for _, known in found]
+        check_shape((sum(row_chunks), *(columns or (1,))), field)
         meta = np.empty((0,) * (1 + len(columns)), dtype)
-        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in parts]
-        arrays[field] = joined(blocks, [n for _, n in parts], columns, meta)
+        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in found]
+        arrays[field] = joined(blocks, row_chunks, columns, meta)
     return arrays, names
 
 

@@ -356,29 +356,10 @@ class Dataset:
     id_dtypes : mapping of str to dtype
         Dtypes of the columns that come beside X, by name: those of `ids`, `groups` and `extra` of
         `open_dataset`.
-    id_readers : mapping of str to reader
-        Readers of the same columns, each as y.
     ids : tuple of str
         Those of them that `write_predictions` writes.
     groups : str or None
         The one that says which group a row belongs to.
-    column_share : float
-        Share of the columns in which a row has entries: below 1 if rows are read as scipy CSR matrices.
-    held_bytes : int
-        Bytes that a reading task holds beside decoded rows: stored bytes, pages, and the rest of chunks that
-        it needs in part.
-    known_missing : mapping of str to mapping of str to int
-        By field and column, how many values are known to be missing before a row is read; there may be more.
-    whole_rows : int
-        Rows of the largest row group that a task decodes, as far as it needs them, before it uses the first;
-        0 if there is none.
-    places : tuple of Location
-        Of the files that hold the rows, if they are stored.
-    block_rows : int or None
-        Rows of the largest of the blocks that come with a task, 0 where they are cut for it; None where a
-        task reads its rows itself.
-    persisted_bytes : int
-        Of rows that stay in the workers' memory as long as the dataset, in all.
     """
 
     reader: Reader
@@ -397,17 +378,23 @@ class Dataset:
     skipped_columns: tuple[str, ...] = ()
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
-    id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    # Of the columns beside X, each as y.
     id_readers: Mapping[str, Reader] = dataclasses.field(default_factory=dict)
     ids: tuple[str, ...] = ()
     groups: str | None = None
-    column_share: float = 1.0
-    held_bytes: int = 0
-    whole_rows: int = 0
-    places: tuple[Location, ...] = ()
+    column_share: float = 1.0  # of columns in which a row has entries: below 1 for scipy CSR matrices
+    held_bytes: int = 0  # that a reading task holds beside decoded rows: stored bytes, pages, rest of chunks
+    whole_rows: int = 0  # of the largest row group that a task decodes before it uses its first row
+    places: tuple[Location, ...] = ()  # of the files that hold the rows
+    # Of the blocks that come with a task, the largest; 0 where they are cut for it, None where it reads them.
     block_rows: int | None = None
-    persisted_bytes: int = 0
+    persisted_bytes: int = 0  # of rows that stay in the workers' memory as long as the dataset
+    # By field and column, how many values lack before a row is read; there may be more.
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def id_dtypes(self) -> Mapping[str, np.dtype]:
+        return {name: reader.form("y").dtype for name, reader in self.id_readers.items()}
 
     @property
     def is_sparse(self) -> bool:
@@ -605,19 +592,18 @@ def with_readers(dataset: Dataset, columns: Mapping[str, Reader], **roles: Any) 
     """The dataset with columns beside X, each as the y of a reader; `roles` are `ids` and `groups`."""
     # The one place of further columns: each has a reader of its own, whatever holds it, and comes with a
     # block beside X, y and weights; see `IdentifiedRows`.
-    dtypes = dict(dataset.id_dtypes)
+    beside = 0
     for name, reader in columns.items():
-        (n_rows, *others), dtypes[name] = reader.form("y")
+        (n_rows, *others), dtype = reader.form("y")
+        beside += _OBJECT_BYTES if dtype.kind in "OT" else dtype.itemsize
         if n_rows != dataset.n_rows:
             raise InputError(
                 f"{name} has {n_rows} rows but X has {dataset.n_rows}; they must have the same length"
             )
         if others:
             raise InputError(f"{name} has {math.prod(others)} columns; give one, with one value per row")
-    beside = sum(_OBJECT_BYTES if dtypes[name].kind in "OT" else dtypes[name].itemsize for name in columns)
     readers = {**dataset.id_readers, **columns}
-    row_bytes = dataset.row_bytes + beside
-    return replace(dataset, id_readers=readers, id_dtypes=dtypes, row_bytes=row_bytes, **roles)
+    return replace(dataset, id_readers=readers, row_bytes=dataset.row_bytes + beside, **roles)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.

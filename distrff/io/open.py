@@ -31,7 +31,14 @@ from distrff.io.tables import (
     with_row_numbers,
     xarray_table,
 )
-from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr, stored_beside
+from distrff.io.zarr_rows import (
+    array_column,
+    has_array,
+    has_fill_values,
+    open_group,
+    open_zarr,
+    stored_beside,
+)
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
 
@@ -241,6 +248,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     if steps is not None:
         return _of_table(table, options, steps)
     table = with_row_numbers(table, options)
+    options = with_names(table, options)
     # Numbers are taken as they are, with no pass over the rows, unless an option or a column asks for steps.
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
         # Columns that are named are taken as they are; one that is no number is refused there.
@@ -281,15 +289,16 @@ def _of_zarr(
             f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
             f"table of its arrays)"
         )
-    dataset = open_zarr(location, options, **arrays)
-    ids, groups, extra = ([*map(str, keys)] for keys in options.roles)
-    # Folds may go by a column of X, which it keeps; a time beside X has the units in which gaps are told.
-    kept = {*(dataset.column_names or ())}.difference(stored_beside(location))
-    extra = [name for name in extra if name not in kept]
-    group = groups[0] if groups else None
-    of_rows = TableOptions(missing=options.missing, ids=ids, groups=group, extra=extra)
-    readers = {name: array_column(location, name) for name in of_rows.beside}
-    dataset = with_readers(dataset, readers, ids=tuple(ids), groups=group)
+    dataset, of_rows = open_zarr(location, options, **arrays), TableOptions(missing=options.missing)
+    if options.beside:
+        group, source = open_group(location), str(location)
+        ids, groups, extra = (tuple(map(str, keys)) for keys in options.roles)
+        # Folds may go by a column of X, which it keeps; a time beside X has the units in which gaps are told.
+        kept = {*(dataset.column_names or ())}.difference(stored_beside(group))
+        extra = tuple(name for name in extra if name not in kept)
+        of_rows = replace(of_rows, ids=ids, groups=next(iter(groups), None), extra=extra)
+        readers = {name: array_column(group, name, source) for name in of_rows.beside}
+        dataset = with_readers(dataset, readers, ids=ids, groups=of_rows.groups)
     if steps is None and options.missing == "error" and not has_fill_values(dataset):
         return dataset
     if dataset.is_sparse or dataset.steps is not None:

@@ -55,7 +55,6 @@ from distrff.io.tables import (
     single_values,
     table_dataset,
     with_beside,
-    with_names,
 )
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.words import Vocabulary, word_of
@@ -282,11 +281,10 @@ def _row_bytes(column_type: pa.DataType) -> int:
 
 
 def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
-    """The dataset of the numeric columns that the options select, taken as they are."""
+    """The dataset of the numeric columns that the options select, by their names, taken as they are."""
     schema = table.schema
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
-    options = with_names(table, options)
     choice = choose_columns(table, options)
     names, by_name = choice.columns, options.columns is not None
     if not by_name:

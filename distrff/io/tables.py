@@ -52,12 +52,12 @@ from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.profile import (
     LEFT_OUT_EMPTY,
-    LEFT_OUT_TIMES,
     TYPES,
     TableOptions,
     TableProfile,
     as_declared,
     find_columns,
+    left_out_as,
     steps_of,
 )
 from distrff.preprocessing.table import FIELDS, RawColumn, TableSteps, complete_rows
@@ -529,7 +529,7 @@ class ColumnSelection(NamedTuple):
 
 
 def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
-    """The columns that the options select.
+    """The columns that the options select, which are those of `with_names`.
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
@@ -545,21 +545,20 @@ def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
     # What a reader knows of a column says more than its kind does.
-    reasons = {n: table.odd.get(n, why) for n in rest if (why := _left_out(kinds[n], options))}
+    reasons = {n: table.odd.get(n, why) for n in rest if (why := left_out_as(kinds[n], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
         _refuse_twice(columns, taken, "as a column of X")
         for name in columns:
-            if (why := _left_out(kinds[name], options)) is not None:
+            if (why := left_out_as(kinds[name], options)) is not None:
                 why = table.odd.get(name, why)
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        named, times = with_names(table, options), options.datetime is not None
         # Whoever says how times become features wants those by which folds go as well.
-        kept = {n for n in named.extra if times and TYPES.get(kinds[n] or "", kinds[n]) == "time"}
-        left_out = {*unwanted, *named.ids, named.groups, *named.extra} - (kept - {*named.ids, named.groups})
+        extra = [n for n in options.extra if options.datetime is None or kinds[n] != "time"]
+        left_out = {*unwanted, *options.ids, options.groups, *extra}
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
         # Whoever misses an index among the columns finds it in the report.
@@ -659,17 +658,6 @@ def with_names(table: RawSource, options: TableOptions) -> TableOptions:
     ids, groups, extra = (tuple(named_columns(table, [key])[0] for key in keys) for keys in options.roles)
     types = declared_kinds(table, options) or None
     return replace(options, types=types, ids=ids, groups=groups[0] if groups else None, extra=extra)
-
-
-def _left_out(kind: str | None, options: TableOptions) -> str | None:
-    """Why columns of a kind are left out; None if they are not."""
-    if kind is None:
-        return "its type is neither number, text, time nor a list of numbers"
-    if kind == "text" and not options.one_hot:
-        return "it holds text; one_hot=True takes it"
-    if kind in ("time", "clock") and options.datetime is None:
-        return LEFT_OUT_TIMES
-    return None
 
 
 # Passes over the raw rows of a table: the contents of its columns, and the number of complete rows.
@@ -885,8 +873,8 @@ class FrameTable(Table):
             if not self.is_paired:
                 of_rows, persisted_bytes = paired(of_rows)
             found = counted(of_rows, partial(look, steps=steps))["the DataFrame"]
-            runs, looks = [run for run, _ in found.parts], found.looks
-            bounds = list(pairwise(accumulate((n for _, n in found.parts), initial=0)))
+            runs, looks = [run for run, _ in found], [known.look for _, known in found]
+            bounds = list(pairwise(accumulate((known.n_rows for _, known in found), initial=0)))
             unseen = None if steps is None else Unseen.total(one for one, _ in looks)
         else:
             # Slices of rows are views, so that runs of them cost no copy.

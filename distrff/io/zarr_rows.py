@@ -367,15 +367,15 @@ BESIDE = "beside"
 """The attribute of a converted group with the names of columns beside X, and the group of their arrays."""
 
 
-def stored_beside(location: Location) -> list[str]:
+def stored_beside(group: Any) -> list[str]:
     """The names of the columns that a conversion stored beside X."""
-    stored = open_group(location).attrs.get(BESIDE)
+    stored = group.attrs.get(BESIDE)
     return list(map(str, stored)) if isinstance(stored, list) else []
 
 
-def array_column(location: Location, name: str) -> ZarrReader:
+def array_column(group: Any, name: str, source: str) -> ZarrReader:
     """A reader whose y is an array of a Zarr group, or a column that a conversion stored beside X."""
-    group, source, names = open_group(location), str(location), stored_beside(location)
+    names = stored_beside(group)
     # By number: the name of a column may hold a slash, or be that of another array.
     array = f"{BESIDE}/{names.index(name)}" if name in names else name
     if (found := _array(group, array, source, required=False)) is None:

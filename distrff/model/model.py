@@ -363,8 +363,8 @@ class Model:
         F = self._decision(X)
         return class_scores(F, None if self.likelihood is None else self.probabilities(F))
 
-    def check_intervals_belong(self, method: str) -> None:
-        """Raise InputError where "predict_interval" or "predict_set" is not for models of this kind."""
+    def check_intervals_belong(self, method: str | None = None) -> None:
+        """Raise InputError where "predict_interval", "predict_set", or either is not for such models."""
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions, and so no intervals")
         if self.is_multilabel:
@@ -373,12 +373,12 @@ class Model:
                 "classifier a label for these"
             )
         own = "predict_set" if self.is_classifier else "predict_interval"
-        if method != own:
+        if method not in (None, own):
             what = "classes" if self.is_classifier else "numbers"
             raise InputError(f"a {self.kind} predicts {what}; use {own} instead of {method}")
 
-    def checked_intervals(self, method: str) -> Intervals:
-        """Intervals for "predict_interval" or "predict_set"; raises InputError if there are none."""
+    def checked_intervals(self, method: str | None = None) -> Intervals:
+        """Intervals for "predict_interval", "predict_set" or either; raises InputError if there are none."""
         self.check_intervals_belong(method)
         if self.intervals is None:
             raise InputError(

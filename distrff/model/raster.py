@@ -259,8 +259,7 @@ class RasterReduction(Reduction):
         is_outside = np.isnan(F[..., 0])
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
-            of = "f" if self.return_std is True else str(self.return_std)
-            std = model.std(_rows(axes), of=of)
+            std = model.std(_rows(axes), of=std_of(self.return_std))
             found["std"] = std.reshape(*F.shape[:-1], *std.shape[1:])
         # The model has its own order of columns, the group that of the grid.
         back = np.argsort(self.order)

@@ -70,8 +70,7 @@ class RowResults:
             raise InputError(
                 f"intervals belong to predictions; request them with method 'predict', not {self.method!r}"
             )
-        method = "predict_set" if self.model.is_classifier else "predict_interval"
-        return replace(self, radius=tuple(self.model.checked_intervals(method).radius(coverage).tolist()))
+        return replace(self, radius=tuple(self.model.checked_intervals().radius(coverage).tolist()))
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
@@ -378,8 +377,7 @@ def write_predictions(
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):
         # An estimator may still take them out of fold, by a pass; a stored model has them or not.
-        method_of_model = "predict_set" if frozen.is_classifier else "predict_interval"
-        frozen = replace(frozen, intervals=model._with_intervals(method_of_model).intervals)
+        frozen = replace(frozen, intervals=model._with_intervals().intervals)
     dataset = _identified(frozen, data, ids)
     check_columns(frozen, dataset)
     if method == "transform":

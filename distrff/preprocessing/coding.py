@@ -31,28 +31,14 @@ _SMALL, _LIFT = 2.0**-400, 600
 
 @dataclass(frozen=True)
 class Moments:
-    """Weight, means and summed squared deviations of some rows' columns.
+    """Weight, means and summed squared deviations of some rows' columns; arrays of shape (n_columns,)."""
 
-    Parameters
-    ----------
-    weight : float
-        Σs.
-    mean : ndarray of shape (n_columns,), float64
-        Σ s x / Σs; zeros where the weight is zero.
-    squares : ndarray of shape (n_columns,), float64
-        Σ s (x − mean)², of columns that are `small` in units of 2⁻¹²⁰⁰.
-    min, max : ndarray of shape (n_columns,), float64
-        Extremes over rows of positive weight; inf and −inf without any.
-    small : bool ndarray of shape (n_columns,)
-        Whether all deviations are so small that their squares might underflow.
-    """
-
-    weight: float
-    mean: np.ndarray
-    squares: np.ndarray
-    min: np.ndarray
+    weight: float  # Σs
+    mean: np.ndarray  # Σ s x / Σs; zeros where the weight is zero
+    squares: np.ndarray  # Σ s (x − mean)², of columns that are `small` in units of 2⁻¹²⁰⁰
+    min: np.ndarray  # over rows of positive weight; inf without any
     max: np.ndarray
-    small: np.ndarray
+    small: np.ndarray  # whether all deviations are so small that their squares might underflow
 
     @classmethod
     def empty(cls, n_columns: int) -> Moments:

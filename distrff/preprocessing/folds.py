@@ -31,9 +31,11 @@ class RowsOfFolds(Protocol):
     n_rows: int
     n_columns: int
     column_names: tuple[str, ...] | None
-    id_dtypes: Mapping[str, np.dtype]
     groups: str | None
     persisted_bytes: int
+
+    @property
+    def id_dtypes(self) -> Mapping[str, np.dtype]: ...
 
     @property
     def raw_features(self) -> Sequence[str]: ...

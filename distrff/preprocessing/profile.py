@@ -124,8 +124,15 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     indicates = options.missing == "indicator" and column.n_missing > 0
     if column.is_empty:
         return LEFT_OUT_EMPTY
-    if column.kind in ("time", "clock") and options.datetime is None:
-        return LEFT_OUT_TIMES
+    # Lists of numbers that a library turned into text would be categories without end.
+    if column.kind == "text" and all(map(_LIST.fullmatch, column.words or [column.example])):
+        return (
+            f"it holds lists that became text, such as {column.example[:20]!r}; dask does that to columns of "
+            f"objects: dask.config.set({{'dataframe.convert-string': False}}) before the frame is made, or "
+            f"Parquet, keeps them"
+        )
+    if (why := left_out_as(column.kind, options)) is not None:
+        return why
     if column.kind in ("number", "clock"):
         # A mean is a fraction.
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
@@ -140,15 +147,6 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
             return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
         every = None if fill is None else (*[0.0] * 2 * len(PARTS), fill)
         return SecondsAndPartsStep(name, column.first, column.ticks, every, indicates, column.zoned)
-    # Lists of numbers that a library turned into text would be categories without end.
-    if all(map(_LIST.fullmatch, column.words or [column.example])):
-        return (
-            f"it holds lists that became text, such as {column.example[:20]!r}; dask does that to columns of "
-            f"objects: dask.config.set({{'dataframe.convert-string': False}}) before the frame is made, or "
-            f"Parquet, keeps them"
-        )
-    if not options.one_hot:
-        return "it holds text; one_hot=True takes it"
     if column.words is not None and len(column.words) <= options.max_categories:
         categories = sorted(column.words)
         n = sum(column.words.values())
@@ -216,41 +214,21 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """Kind and values of one column; in `n_missing` of its `n_rows` rows the value is missing.
-
-    Parameters
-    ----------
-    dtype : str
-        The common type of numbers, also of those that a category holds; "" of others.
-    width : int
-        Numbers in each list; 0 for plain numbers.
-    counts, sums : tuple of int
-        How many numbers there are and their `exact_sum`, for each entry of the lists; times are summed as
-        whole seconds since 1970.
-    first : int or None
-        The earliest time, in ticks.
-    ticks : int
-        Ticks in a second, of times: the finest unit seen.
-    zoned : bool or None
-        Whether times have a zone; None if that is not known.
-    words : mapping of str to int, or None
-        How many rows hold each word of text; None once there are more words than are counted.
-    example : str
-        The first word of text in the order of the alphabet that is not empty, for messages.
-    """
+    """Kind and values of one column; in `n_missing` of its `n_rows` rows the value is missing."""
 
     kind: str
     n_rows: int = 0
     n_missing: int = 0
-    dtype: str = ""
-    width: int = 0
-    counts: tuple[int, ...] = ()
-    sums: tuple[int, ...] = ()
-    first: int | None = None
-    ticks: int = 1
-    zoned: bool | None = None
+    dtype: str = ""  # the common type of numbers, also of those that a category holds
+    width: int = 0  # numbers in each list; 0 for plain numbers
+    counts: tuple[int, ...] = ()  # of numbers, for each entry of the lists
+    sums: tuple[int, ...] = ()  # of these, exact; times are summed as whole seconds since 1970
+    first: int | None = None  # the earliest time, in ticks
+    ticks: int = 1  # in a second, of times: the finest unit seen
+    zoned: bool | None = None  # as `RawColumn` has it
+    # How many rows hold each word of text; None once there are more words than are counted.
     words: Mapping[str, int] | None = field(default_factory=dict)
-    example: str = ""
+    example: str = ""  # the first word in the order of the alphabet that is not empty, for messages
 
     @classmethod
     def of(cls, column: RawColumn, max_words: int) -> ColumnProfile:
@@ -356,8 +334,17 @@ class ColumnProfile:
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts", "both")
 LEFT_OUT_EMPTY = "it has no values"
-LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
-"""Why a column of times is left out if `datetime` is not given."""
+
+
+def left_out_as(kind: str | None, options: TableOptions) -> str | None:
+    """Why columns of a kind are left out; None if they are not."""
+    if kind is None:
+        return "its type is neither number, text, time nor a list of numbers"
+    if kind == "text" and not options.one_hot:
+        return "it holds text; one_hot=True takes it"
+    if kind in ("time", "clock") and options.datetime is None:
+        return "it holds times; datetime='seconds' or 'parts' takes them"
+    return None
 
 
 TYPES = dict(text="text", category="text", number="number", time="time", date="time", datetime="time")

@@ -446,8 +446,9 @@ class ForwardFolds(RoleFolds):
 
 def _seconds(span: Any) -> float:
     """Seconds of a time span; NaN of what is none."""
-    if isinstance(span, str):
-        # pandas warns of "7d", whose unit will be "D" alone, and takes "7" for nanoseconds.
+    if isinstance(span, str | np.timedelta64):
+        # pandas warns of "7d", whose unit will be "D" alone, knows no weeks, and takes "7" for nanoseconds.
+        span = re.sub("weeks?", "W", str(span))
         span = re.sub(r"(?<![A-Za-z])[dwH](?![A-Za-z])", lambda unit: unit[0].swapcase(), span)
     if is_number(span) or (isinstance(span, str) and not re.search("[A-Za-z]", span)):
         return np.nan
@@ -608,15 +609,10 @@ class BlockFolds(ColumnFolds):
 
     @property
     def words(self) -> str:
-        cells = "" if self.pitches is None else f"{self.size_called} "
+        sizes = zip(() if self.pitches is None else self.pitches, self.kinds, strict=False)
+        cells = " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
         near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
-        return f"{cells}cells of {self.columns_called}{near}"
-
-    @property
-    def size_called(self) -> str:
-        assert self.pitches is not None
-        sizes = zip(self.pitches, self.kinds, strict=True)
-        return " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
+        return f"{cells} cells of {self.columns_called}{near}".lstrip()
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
         found = super().of_dataset(rows)
@@ -641,8 +637,8 @@ class BlockFolds(ColumnFolds):
         share = (1 - 1 / self.n_folds) ** n_within
         if self.buffer and (share < _LEAST_LEFT or n_near > _MOST_NEAR):
             raise InputError(
-                f"buffer={self.buffer:g} reaches {n_near:.3g} cells ({found.size_called}) from each row, too "
-                f"many for rows to be left; give a smaller buffer, larger cells or fewer columns"
+                f"buffer={self.buffer:g} reaches {n_near:.3g} cells from each row, too many for rows to be "
+                f"left ({found.words}); give a smaller buffer, larger cells or fewer columns"
             )
         return found
 
@@ -734,8 +730,8 @@ class CopyFolds(BlockFolds):
         # Places that are asked for may be few.
         least = _FEWEST_GAPS if isinstance(self.like, str) else 0
         if not wanted.any() or not least <= wanted.mean() <= 0.5:
-            where = f"there are no {self.shape} on {self.columns_called}, or none away from rows"
-            return HashFolds(self.n_folds, self.seed, because=where)
+            none = "there are no gaps" if least else "no place to be predicted is away from rows"
+            return HashFolds(self.n_folds, self.seed, because=f"{none} on {self.columns_called}")
         assert self.seed is not None
         rows, folds = survey.grid / survey.counts.sum(), range(self.n_folds)
         copies = [_copy(wanted, rows, stream(self.seed, "copies", fold)) for fold in folds]

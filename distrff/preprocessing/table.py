@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -30,41 +30,24 @@ from distrff.utils.validation import FEW_COLUMNS
 
 # A raw column of a table: its values, and which of them are missing.
 
-KINDS = ("number", "text", "time", "clock", "null")
-
 
 @dataclass(frozen=True, eq=False)
 class RawColumn:
-    """Some rows of one column.
+    """Some rows of one column of the kind "number", "text", "time", "clock" or "null".
 
-    Parameters
-    ----------
-    kind : {"number", "text", "time", "clock", "null"}
-        "time" for dates and points in time, "clock" for times of day and durations; "null"
-        for a column without a value, and without a type.
-    values : ndarray
-        Numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers. For text
-        int32 positions in `words`, −1 where missing. For times int64 ticks since 1970, for clocks
-        float64 seconds. Entries of missing values have no meaning.
-    nulls : bool ndarray of the shape of `values`, or None
-        True where a value is missing; None if none is. A number may also be missing as NaN.
-    words : tuple of str
-        The different words of text.
-    ticks : int
-        Ticks in a second, of times.
-    dtype : str
-        Of the numbers or booleans that are the values of a category, which `words` spell; "" of other words.
-    zoned : bool or None
-        Whether times have a zone, so that they are points in time; None if that is not known.
+    A clock is a time of day or a duration; null is a column without any value, and so without a type.
+    `values` are numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers; of
+    text int32 positions in `words`, −1 where missing; of times int64 ticks since 1970, of clocks float64
+    seconds. Entries of missing values have no meaning.
     """
 
     kind: str
     values: np.ndarray
-    nulls: np.ndarray | None = None
-    words: tuple[str, ...] = ()
-    ticks: int = 1
-    dtype: str = ""
-    zoned: bool | None = None
+    nulls: np.ndarray | None = None  # bool, of the shape of `values`; a number may also be missing as NaN
+    words: tuple[str, ...] = ()  # the different ones
+    ticks: int = 1  # in a second, of times
+    dtype: str = ""  # of the numbers or booleans of a category, which `words` spell
+    zoned: bool | None = None  # whether times are points in time; None if that is not known
 
     def __len__(self) -> int:
         return len(self.values)
@@ -172,25 +155,16 @@ def refuse_missing(name: str, nulls: np.ndarray | None, first_row: int) -> None:
 class ColumnEncoder(ABC):
     """How one raw column becomes columns of X.
 
-    Attributes
-    ----------
-    kind : str
-        Its name in stored steps.
-    reads : {"number", "text", "time"}
-        The kind of the raw column.
-    fill
-        What replaces missing values: a number, or one for each column made. None refuses missing values.
-        NaN counts as missing where there is a fill.
-    indicates : bool
-        Whether a last column is 1 where a value was missing, else 0.
+    `fill` replaces missing values: a number, or one for each column made. None refuses missing values. NaN
+    counts as missing where there is a fill.
     """
 
-    kind: ClassVar[str]
-    reads: ClassVar[str]
+    kind: ClassVar[str]  # its name in stored steps
+    reads: ClassVar[str]  # the kind of the raw column
 
     name: str
     fill: Any
-    indicates: bool
+    indicates: bool  # whether a last column is 1 where a value was missing, else 0
 
     def _names(self) -> tuple[str, ...]:
         """Names of the columns made, without the indicator."""
@@ -487,25 +461,13 @@ def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
 
 @dataclass(frozen=True)
 class TargetStep:
-    """The raw columns of y and how they become y.
-
-    Parameters
-    ----------
-    kind : {"numbers", "labels"}
-        "labels" for text: y holds the words themselves.
-    dtype : str
-        Of y: that of the numbers, "object" for words, "uint8" with `positive`.
-    is_1d : bool
-        Whether y has shape (r,); otherwise (r, len(names)).
-    positive : str or None
-        The label that becomes 1, all others 0.
-    """
+    """The raw columns of y and how they become y."""
 
     names: tuple[str, ...]
-    kind: str
-    dtype: str
-    is_1d: bool = True
-    positive: str | None = None
+    kind: str  # "numbers", or "labels" for text: y holds the words themselves
+    dtype: str  # of y: that of the numbers, "object" for words, "uint8" with `positive`
+    is_1d: bool = True  # whether y has shape (r,); otherwise (r, len(names))
+    positive: str | None = None  # the label that becomes 1, all others 0
 
     def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         """y of shape (r,) or (r, len(names)).
@@ -547,33 +509,21 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
 
 # All raw columns together.
 
-ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
-_TIME_STEPS = (SecondsStep, CyclicTimeEncoder, SecondsAndPartsStep)
-_KINDS: dict[str, Any] = {step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, *_TIME_STEPS)}
+ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder | SecondsAndPartsStep
+_KINDS: dict[str, Any] = {step.kind: step for step in get_args(ColumnStep)}
 FIELDS = ("X", "y", "sample_weight")
 
 
 @dataclass(frozen=True)
 class TableSteps:
-    """How each raw column becomes columns of X, y or weights; the same wherever it is applied.
-
-    Parameters
-    ----------
-    weight : str or None
-        The raw column of sample weights.
-    drops_missing : bool
-        Whether rows in which one of the raw columns has no value are left out.
-    chosen : tuple of int, or None
-        Positions of those columns made that X has; None for all.
-    keeps_incomplete : bool
-        Whether a row that lacks a value of X, where no step fills it, is kept as a row of NaN. Never stored.
-    """
+    """How each raw column becomes columns of X, y or weights; the same wherever it is applied."""
 
     columns: tuple[ColumnStep, ...]
     target: TargetStep | None = None
-    weight: str | None = None
-    drops_missing: bool = False
-    chosen: tuple[int, ...] | None = None
+    weight: str | None = None  # the raw column of sample weights
+    drops_missing: bool = False  # whether rows in which one of the raw columns has no value are left out
+    chosen: tuple[int, ...] | None = None  # positions of those columns made that X has; None for all
+    # Whether a row that lacks a value of X, where no step fills it, is kept as a row of NaN. Never stored.
     keeps_incomplete: bool = False
 
     def sizes_within(self, max_columns: int) -> bool:

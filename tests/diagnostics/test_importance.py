@@ -467,13 +467,13 @@ def test_lists_of_numbers(rng, table, tmp_path):
 
 
 def test_curves_of_raw_columns(table):
-    data = drf.open_dataset(table, target="y", one_hot=True, datetime="parts", missing="indicator")
+    data = drf.open_dataset(table, target="y", one_hot=True, datetime="both", missing="indicator")
     model = drf.KernelRidge(SMALL, alpha=1e-2).fit(data)
     X, names, predict = data.X.compute(), list(data.column_names), model.model_.predict
     found = drf.partial_dependence(model, table.drop(columns="y"), ["a", "c", "t"], max_rows=400)
     assert [(c.column, c.kind) for c in found.curves] == [
         *[("a", "number"), ("c", "category")],
-        *[("t_year", "time"), ("t_weekday", "time"), ("t_hour", "time")],
+        *[("t_year", "time"), ("t_weekday", "time"), ("t_hour", "time"), ("t", "number")],
     ]
     assert found["c"].values == tuple(table.c.value_counts().index)
     np.testing.assert_allclose(found["c"].shares, table.c.value_counts() / 400)
@@ -481,6 +481,7 @@ def test_curves_of_raw_columns(table):
     for column, settings in {
         "c": lambda word: {f"c={other}": other == word for other in "uvw"},
         "a": lambda value: {"a": value, "a is missing": 0},
+        "t": lambda value: {"t": value},
         "t_hour": lambda hour: {
             f"t_hour_{name}": getattr(np, name)(2 * np.pi * int(hour) / 24) for name in ("sin", "cos")
         },

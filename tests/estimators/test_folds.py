@@ -182,7 +182,7 @@ def test_rows_of_groups_have_these_folds(rng: np.random.Generator, cv: Any, word
         ({"cv": BlockFolds([0], 1e-300)}, "size=1e-300 is too small"),
         ({"cv": BlockFolds([0], 0.1, buffer=4.0)}, "no row is left to fit its model to; give smaller cells"),
         ({"cv": ForwardFolds(0, gap=99)}, "give a smaller gap, a larger window or fewer folds"),
-        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "buffer=100 reaches 2e+03 cells (0.1) from each row"),
+        ({"cv": BlockFolds([0], 0.1, buffer=100.0)}, "buffer=100 reaches 2e+03 cells from each row"),
         ({"cv": BlockFolds([0, 1], buffer=1e300)}, "give a smaller buffer, larger cells or fewer columns"),
     ],
 )
@@ -227,6 +227,8 @@ def test_the_report_says_what_folds_do_not_do(rng: np.random.Generator, options:
     report = model(**options).fit(X, rng.normal(size=15)[group], groups=group).report_
     assert words in repr(report) and not report["quality"]["exchangeability"]
     assert ("too: new rows" in repr(report)) == ("cv" in options)
+    with pytest.warns(DataWarning, match="the groups are a feature, too: column 'group'"):
+        model(**options).fit(X, rng.normal(size=N), groups=X["group"])
     assert ("not shown" in report._repr_html_()) == ("alpha" not in options)
 
 

@@ -340,14 +340,14 @@ def test_rows_of_several_calls_need_folds_that_follow_from_a_row_alone(rng: np.r
         ForwardFolds(None, 8),
         ForwardFolds(None, 2, window=20),
         BlockFolds([0, 1], 0.5, buffer=0.2),
-        BlockFolds([0, 1], like=[[0.1, 0.1], [0.3, 0.3]]),
+        BlockFolds([0, 1], 0.25, like=[[0.1, 0.1], [-0.1, 0.3]]),
     ],
     ids=str,
 )
 def test_samples_of_searches_are_split_as_the_folds(rng: np.random.Generator, cv: Any) -> None:
     """No model of a search is fitted to rows that it may not see, where a group has no weight, either."""
     X, Y, _ = numbers(rng)
-    X[(X[:, :2] > 0).all(axis=1)] *= -1  # the gap that the places of `like` lie in
+    X[:, 0] += 0.3 * np.sign(X[:, 0])  # a gap
     groups = rng.permutation(np.arange(N) % 15)
     features = drf.FourierFeatures(drf.Gaussian("auto"), 16)
     model = drf.KernelRidge(features, cv=cv, scale="none", random_state=0)
@@ -387,7 +387,7 @@ def test_folds_that_were_given_stay_with_a_checkpoint(rng: np.random.Generator, 
 @pytest.mark.parametrize("features", [drf.FourierFeatures(drf.Gaussian(0.7), 40), EQUISPACED], ids=str)
 def test_a_fold_that_is_fitted_to_no_rows_is_refused(rng: np.random.Generator, features: Any) -> None:
     X, Y, _ = numbers(rng)
-    with pytest.raises(InputError, match="fold 1 of 2: no row is left to fit its model to"):
+    with pytest.raises(InputError, match="fold 1, 2 of 2: no row is left to fit its model to"):
         splits = [(ROWS[:0], ROWS[:120]), (ROWS[:0], ROWS[120:])]
         drf.KernelRidge(features, cv=splits, scale="none", random_state=0).fit(X, Y[:, 0])
 

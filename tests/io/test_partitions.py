@@ -217,7 +217,7 @@ def test_partitions_that_come_otherwise_than_they_were_counted(read_dataset, cha
 def test_columns_of_any_type_are_recognized(column):
     with dask.config.set({"scheduler": "sync", "dataframe.convert-string": False}):
         frame = dd.from_pandas(column.to_frame("c"), npartitions=2)
-        (read,) = dask.compute([part for part, _ in counted({"X": frame})["X"].parts])
+        (read,) = dask.compute([part for part, _ in counted({"X": frame})["X"]])
     assert [len(part) for part in read] == [20, 20]
 
 

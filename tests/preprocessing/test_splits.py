@@ -270,7 +270,7 @@ def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator
     for like, size in (("gaps", None), ("gaps", 0.2), (X[:9], None)):
         full = decided(BlockFolds([0, 1], like=like, size=size), keys_of(X), rng)
         assert full == HashFolds(5, 7)
-        assert "rows at random, as there are no " in full.words
+        assert full.words.startswith("rows at random, as ")
 
 
 def test_gaps_lie_between_filled_cells_in_reach(rng: np.random.Generator) -> None:
@@ -342,6 +342,7 @@ def test_few_places_are_held_out_by_the_names_of_a_frame(rng: np.random.Generato
         (lambda: ForwardFolds("day", gap="long"), "gap must be a time span such as '7d', got 'long'"),
         (lambda: ForwardFolds("day", gap="1 month"), "got '1 month'; months and years have no fixed length"),
         (lambda: ForwardFolds("day", gap=np.timedelta64(1, "M")), "months and years have no fixed length"),
+        (lambda: ForwardFolds("day", gap=np.timedelta64(7)), "gap must be a time span such as '7d'"),
         (lambda: ForwardFolds("two"), "two has 2 different values, and 5 forward folds need 6"),
     ],
 )
@@ -507,7 +508,7 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
         BlockFolds([0, 1], like=PLACES),
         ForwardFolds("t", gap=0.1, window=1.0),
         ForwardFolds(["t", 0]),
-        ForwardFolds("day", gap=pd.Timedelta("2h"), window=np.timedelta64(30, "D")),
+        ForwardFolds("day", gap=pd.Timedelta("2h"), window=np.timedelta64(4, "W")),
     ]
     made = [decided(folds, keys) for folds in kinds]
     made.append(SomeFolds(made[0], (1, 3)))

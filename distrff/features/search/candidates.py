@@ -37,6 +37,7 @@ from distrff.features.search.sample import (
     SearchSample,
     coded_targets,
     halving,
+    is_too_wide,
     median_distance,
 )
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales
@@ -706,7 +707,7 @@ class AutoFeatures(FeatureMap):
                 f"ridge with alpha='cv' on 1 to 3 dense columns; add 'fourier'"
             )
         left = AutoFeatures(self.n_components, maps=kinds, random_state=self.random_state)
-        too_wide = is_sparse and _too_wide(sample_rows(n_columns), n_columns)
+        too_wide = is_sparse and is_too_wide(sample_rows(n_columns), n_columns)
         if has_targets and n_rows >= _MIN_ROWS and not too_wide:
             return left
         # A single row has no typical distance.
@@ -745,7 +746,7 @@ class AutoFeatures(FeatureMap):
             return [self._default(width=1.0)]
         n_usable, is_sparse = np.count_nonzero(sample.weights > 0), issparse(sample.X)
         n_sampled, n_columns = sample.X.shape
-        too_wide = is_sparse and _too_wide(n_sampled, n_columns)
+        too_wide = is_sparse and is_too_wide(n_sampled, n_columns)
         if sample.y is None or n_usable < _MIN_ROWS or too_wide or is_constant(sample):
             return [self._default()]
         kinds = self._kinds(is_sparse)
@@ -781,14 +782,6 @@ class AutoFeatures(FeatureMap):
         if kinds[-1 if dearest else 0] == "nystroem":
             return NystroemFeatures(Gaussian(width), self.n_components)
         return FourierFeatures(Gaussian(width), int(self.n_components))
-
-
-_MAX_DENSE_BYTES = 2**26
-
-
-def _too_wide(n_rows: int, n_columns: int) -> bool:
-    """Whether sparse rows take too much memory once their zeros are written out for a search."""
-    return 8 * n_rows * n_columns > _MAX_DENSE_BYTES
 
 
 def _found_widths(kernel: Kernel, sample: Sample) -> dict[str, Any]:

@@ -29,16 +29,8 @@ def gradient_outer(W: np.ndarray, coef: np.ndarray, A: np.ndarray, weight: float
     So with v_2j = w_2j+1 and v_2j+1 = −w_2j, and each row of Ω twice, ∇f = Ω₂ᵀ·diag(v)·z and
     M = Ω₂ᵀ·(A ∘ vvᵀ)·Ω₂/Σs. Products vvᵀ of several outputs add up before Ω is applied, and Ω₂ᵀCΩ₂ = ΩᵀC'Ω
     where C' holds the sums of the 2 × 2 blocks of C: D²·k + d·D²/2 flops. The Gram must not be centred: the
-    gradient is linear in z itself, not in its deviation from the mean.
-
-    Parameters
-    ----------
-    W : ndarray of shape (d, m)
-        Frequencies.
-    coef : ndarray of shape (2m, k)
-    A : ndarray of shape (2m, 2m)
-    weight : float
-        Σs.
+    gradient is linear in z itself, not in its deviation from the mean. Frequencies W are of shape (d, m),
+    coef (2m, k), A (2m, 2m), and `weight` is Σs.
     """
     return np.asarray(W @ _between_frequencies(coef, A) @ W.T / weight)
 
@@ -118,15 +110,9 @@ def learned_metric(
     The width is that of smallest held-out error with this metric, extrapolated from two sizes of the sample
     to the rows and features of the model; a width that was given is kept. With `by_bins` small models of
     random binning judge it. Bins are boxes along the coordinates: where they do better with the diagonal of
-    the metric, the kernel gets one width a column instead. Raises InputError without targets, or with too few
-    rows.
-
-    Returns
-    -------
-    kernel : Kernel
-    search : dict
-        `rule`, `length_scale`, `rounds` (held-out error and width of each), `directions` (how much of the
-        squared length of gradients lies along each row of P), and `note` where no direction was found.
+    the metric, the kernel gets one width a column instead. The report holds `rule`, `length_scale`, `rounds`
+    (held-out error and width of each), `metric_shares`, and `note` where no direction was found. Raises
+    InputError without targets, or with too few rows.
     """
     assert isinstance(kernel, Stationary)
     if sample.y is None:

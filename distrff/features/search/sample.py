@@ -21,7 +21,7 @@ SAMPLE_ROWS = 16_384
 """Rows that a search looks at, at most."""
 THINNING = 4
 _MAX_OUTPUTS = 32
-_DENSE_BYTES = 2**26  # sparse rows that take more, their zeros written out, stay sparse
+_DENSE_BYTES = 2**26
 # A quarter of many rows is held out, of fewer a third: an error of 2000 rows is known well enough.
 _MANY_ROWS, _HELD_OUT_SHARE, _SHARE_OF_FEW = 8000, 4, 3
 _PAIRS = 4096
@@ -31,32 +31,20 @@ _PAIRS = 4096
 class SearchSample:
     """Rows of positive weight in random order, so that leading parts are random samples, too.
 
-    Parameters
-    ----------
-    X : ndarray or CSR array of shape (n, d)
-        In float64; centred if dense.
-    Y : ndarray of shape (n, k)
-        Targets of mean 0 and deviation 1: a mean squared error of 1 is that of a constant. ``Y * deviation +
-        mean`` are the coded targets, ±1 for classes.
-    s : ndarray of shape (n,)
-        Weights, 1 on average.
-    n_held_out : int
-        The first rows, by which models are judged; the others are their training rows.
-    penalty : float or None
-        Ridge penalty of the model that is searched for, for each unit of weight; None where it is chosen.
-    units : ndarray of shape (n_held_out,) or (0,)
-        Which held-out rows go together, from 0; nothing where each is for itself.
+    Targets have mean 0 and deviation 1: a mean squared error of 1 is that of a constant. ``Y * deviation +
+    mean`` are the coded targets, ±1 for classes.
     """
 
-    X: Any
-    Y: np.ndarray
-    s: np.ndarray
-    n_held_out: int
+    X: Any  # (n, d) in float64, centred if dense; or CSR
+    Y: np.ndarray  # (n, k)
+    s: np.ndarray  # (n,) weights, 1 on average
+    n_held_out: int  # the first rows, by which models are judged; the others are their training rows
     mean: np.ndarray
     deviation: np.ndarray
     has_classes: bool
     seed: int
-    penalty: float | None = None
+    penalty: float | None = None  # of the model that is searched for, for each unit of weight; None: chosen
+    # (n_held_out,), which held-out rows go together, from 0; nothing where each is for itself.
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
@@ -153,22 +141,12 @@ class SearchSample:
 
 @dataclass(frozen=True, eq=False)
 class HeldOutError:
-    """Errors of one model on held-out rows.
+    """Errors of one model on held-out rows."""
 
-    Parameters
-    ----------
-    squared_error : float
-        Mean over rows and targets; 1 is that of a constant.
-    misclassified : float or None
-        Share of wrong classes; None for numbers.
-    shares, losses : ndarrays of shape (n_held_out,)
-        Share of each row in the weight, and its loss: 1 for a wrong class, else its squared error.
-    """
-
-    squared_error: float
-    misclassified: float | None
-    shares: np.ndarray
-    losses: np.ndarray
+    squared_error: float  # mean over rows and targets; 1 is that of a constant
+    misclassified: float | None  # share of wrong classes; None for numbers
+    shares: np.ndarray  # (n_held_out,), of each row in the weight
+    losses: np.ndarray  # (n_held_out,): 1 for a wrong class, else the squared error
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # see `SearchSample`
 
     @property
@@ -244,9 +222,14 @@ def median_distance(kernel: Kernel, X: Any, seed: int) -> float:
     return float(np.median(positive))
 
 
+def is_too_wide(n_rows: int, n_columns: int) -> bool:
+    """Whether sparse rows take more than 64 MiB once their zeros are written out for a search."""
+    return 8 * n_rows * n_columns > _DENSE_BYTES
+
+
 def _in_float64(X: Any) -> Any:
-    """Rows in float64; CSR stays so if it would take more than 64 MiB to write its zeros out."""
-    if issparse(X) and 8 * np.prod(X.shape) > _DENSE_BYTES:
+    """Rows in float64; CSR that is too wide stays so."""
+    if issparse(X) and is_too_wide(*X.shape):
         return X.astype(np.float64, copy=False)
     return dense_rows(X).astype(np.float64, copy=False)
 

@@ -51,12 +51,8 @@ def automatic_length_scale(
     With targets: the width of smallest held-out squared error of a small ridge with the same kind of map,
     over factors of 2 around the median distance, then √2, then by a parabola. Without targets: the median
     distance. The report holds `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
-    [width, held-out error].
-
-    Raises
-    ------
-    InputError
-        If no two rows of positive weight differ, or a target is not finite.
+    [width, held-out error]. Raises InputError if no two rows of positive weight differ, or a target is not
+    finite.
     """
     n_rows = min(SAMPLE_ROWS, int(np.count_nonzero(sample.weights > 0)))
     if not n_rows:
@@ -189,21 +185,14 @@ class LikelihoodBudget:
 
     A few steps on few rows are taken from every start, which many columns could overfit; then more from the
     best end on more rows. An evaluation costs the cube of the rows.
-
-    Parameters
-    ----------
-    max_rows, few_rows : int
-    evaluations, few_evaluations : int
-        At most, on all rows and on few.
-    tolerance : float
-        A step that gains less, in log likelihood for one row, is the last. With 2000 rows, a likelihood that
-        is 2 % larger is not worth a step.
     """
 
     max_rows: int = 2000
     few_rows: int = 500
-    evaluations: int = 25
-    few_evaluations: int = 12
+    evaluations: int = 25  # at most, on all rows
+    few_evaluations: int = 12  # on few
+    # A step that gains less, in log likelihood for one row, is the last. With 2000 rows, a likelihood that is
+    # 2 % larger is not worth a step.
     tolerance: float = 1e-5
 
     @classmethod
@@ -256,10 +245,7 @@ def _better_start(
 
 
 def relevant_length_scales(
-    kernel: Kernel,
-    sample: Sample,
-    *,
-    budget: LikelihoodBudget | None = None,
+    kernel: Kernel, sample: Sample, *, budget: LikelihoodBudget | None = None
 ) -> tuple[Kernel, dict[str, Any]]:
     """The kernel with one width for each column, and how they were found.
 
@@ -278,25 +264,18 @@ def relevant_length_scales(
 
     Widths are not believed if their likelihood is no better than that of noise alone, by ½·log n nats for
     each width (Schwarz 1978) or by .05 nats a row, a tenth of the variance. Then the result is a profile, of
-    what columns explain alone if they do, and `search` has a `note`.
+    what columns explain alone if they do, and the report has a `note`.
 
-    Returns
-    -------
-    kernel : Kernel
-    search : dict
-        `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise` (λ, in
-        units of the kernel's amplitude), `stages` (for each its rows, the objective at its start and end
-        in nats a row and output, and counts), `noise_alone` (the objective of noise alone on the rows of
-        the last stage), `starts` (the objective there of what each start led to), `start` (the one that
-        was followed), `explained_alone`, a number for each column, `unseen_columns`, constant in the sample
-        alone, which keep the width of the start, `constant_columns`, constant in all rows, of scale 0 and
-        width 1e30; where the widths are not believed, `note` and `likelihood_length_scale`.
+    The report holds `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise`
+    (λ, in units of the kernel's amplitude), `stages` (for each its rows, the objective at its start and end
+    in nats a row and output, and counts), `noise_alone` (the objective of noise alone on the rows of the last
+    stage), `starts` (the objective there of what each start led to), `start` (the one that was followed),
+    `explained_alone`, a number for each column, `unseen_columns`, constant in the sample alone, which keep
+    the width of the start, `constant_columns`, constant in all rows, of scale 0 and width 1e30; where the
+    widths are not believed, `note` and `likelihood_length_scale`.
 
-    Raises
-    ------
-    InputError
-        Without targets, with fewer than 8 rows of positive weight, if all columns or the targets are
-        constant, or if a target is not finite.
+    Raises InputError without targets, with fewer than 8 rows of positive weight, if all columns or the
+    targets are constant, or if a target is not finite.
     """
     assert isinstance(kernel, Stationary)
     budget = budget or LikelihoodBudget()
