@@ -503,11 +503,16 @@ def convert(src: tuple[str, ...], dst: str, **options: Any) -> Result:
     return Result(drf.convert(list(src), dst, **arguments))
 
 
-def _steps_at(path: str, remote: dict[str, Any] | None) -> Any:
-    """The steps of the model, or of the converted rows, at a path."""
+def kind_at(path: str, remote: dict[str, Any] | None) -> str | None:
+    """What the root of a group says that it holds."""
     from distrff.io.storage import Location, header_of
 
-    is_model = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind") == "model"
+    return (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
+
+
+def _steps_at(path: str, remote: dict[str, Any] | None) -> Any:
+    """The steps of the model, or of the converted rows, at a path."""
+    is_model = kind_at(path, remote) == "model"
     found = (drf.load_model if is_model else drf.open_dataset)(path, storage_options=remote)
     if found.steps is None:
         raise InputError(

@@ -28,6 +28,7 @@ from distrff.cli.data import (
     chosen,
     cluster_options,
     fold_columns,
+    kind_at,
     open_data,
     open_data_for,
     place_to_write,
@@ -211,10 +212,7 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, **options: A
 
 def _load(path: str, remote: dict[str, Any] | None) -> Any:
     """The sums at a path; raises InputError for anything else."""
-    from distrff.io.storage import Location, header_of
-
-    # By its own header, before gigabytes are read.
-    kind = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
+    kind = kind_at(path, remote)  # before gigabytes are read
     kinds: dict[Any, Any] = {"gram": drf.GramStatistics, "toeplitz": drf.ToeplitzStatistics}
     if kind not in kinds:
         what = "does not hold" if kind is None else f"holds a {kind}, not"

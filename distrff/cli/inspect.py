@@ -232,7 +232,8 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "target_dtype": None if y_dtype is None else str(y_dtype),
         **{name: getattr(dataset, name) for name in ("has_weights", "row_bytes", "chunk_rows")},
     }
-    more = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
+    skipped = (dataset.table_report or {}).get("columns_dropped", {})
+    more = {"column_names": dataset.column_names, "skipped_columns": list(skipped)}
     if isinstance(reader, TableReader):
         table: Any = reader.table
         n_groups = sum(len(footer.group_rows) for footer in table.footers)

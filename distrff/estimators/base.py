@@ -501,17 +501,12 @@ class KernelEstimator(BaseEstimator):
     def _rows_to_predict(self, X: Any) -> Any:
         """Rows in memory as an array or CSR, after scikit-learn's checks of them; others as a dask array."""
         X = as_frame(X)
-        if is_raw(self.model_.steps, X):
-            return rows_to_predict(self.model_, X)
         is_lazy = dask.is_dask_collection(X)
-        # Rows in blocks are not brought to memory for scikit-learn's checks; their columns are checked by
-        # name.
-        if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
-            dataset = as_dataset(X)
-            check_columns(self.model_, dataset)
-            return dataset.X
-        if is_lazy:
-            return X
+        if is_lazy and is_dataframe_like(X) and not is_raw(self.model_.steps, X):
+            X = as_dataset(X)  # whose columns are checked by name
+        # Rows in blocks are not brought to memory for scikit-learn's checks.
+        if is_lazy or isinstance(X, Dataset) or is_raw(self.model_.steps, X):
+            return rows_to_predict(self.model_, X)
         # scikit-learn's own checks, for their messages and names of columns, which `check_estimator` asks
         # for.
         sparse = "csr" if self.model_.specification.takes_sparse_rows else False
@@ -714,10 +709,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         -----
         After `calibrate` the class of a new row that is exchangeable with the calibration rows is in its set
         with probability at least `coverage`, on average over calibration sets and classes (Sadinle, Lei and
-        Wasserman 2019, JASA 114); calibrated with groups, of a row of a new group that is exchangeable with
-        these. Without calibration the scores are those of the fit's own rows out of fold, from one more pass
-        at first use, which carries no guarantee, whatever the folds are: their models saw fewer rows, and all
-        rows chose map and penalty.
+        Wasserman 2019, JASA 114). Calibrated with groups, and without calibration, it is as for
+        `KernelRidge.predict_interval`.
         """
         self._with_intervals("predict_set")
         return self._answer(X, "predict_set", coverage)

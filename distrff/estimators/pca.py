@@ -32,15 +32,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         Default: 1024 Fourier features of `Gaussian("auto")`, as `AutoFeatures` takes without a target.
     n_components : int, default=2
         Components to keep, at most as many as there are features.
-    scale : {"auto", "standard", "none"}
-        "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
-        sparse rows are only divided, by √(Σs·x²/Σs), and stay sparse.
-        After either a dense column of one value, or a sparse one of zeros, has no effect in later rows.
-    dtype : {"auto", "float32", "float64"}
-        Of features and products; their sums are float64. "auto" takes float32 if all columns are float32
-        or integers of at most 16 bits.
-    random_state : int or None
-        Seed of the features, unless they have their own, and of samples.
+    scale, dtype, random_state
+        As those of `KernelRidge`.
 
     Attributes
     ----------
@@ -54,15 +47,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         Its share of the variance along all components.
     mean_ : ndarray of shape (n_features,)
         z̄.
-    features_ : FeatureMap
-        The fitted map; its kernel's widths are numbers.
-    report_ : FitReport
-    plan_ : Plan
-    n_iter_ : int
-        1, of a direct solution.
-    model_ : Model
-        The frozen model, which transforms NumPy blocks without a cluster.
-    n_features_in_, feature_names_in_, seed_
+    features_, report_, plan_, n_iter_, model_, n_features_in_, feature_names_in_, seed_
+        As those of `KernelRidge`.
 
     Notes
     -----

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from distrff.errors import FrequencyMismatch, InputError, ModelFileError
+from distrff.errors import FrequencyMismatch, InputError, InputTypeError, ModelFileError
 from distrff.kernels.base import Kernel, MetricFactor, kernel_from_dict
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
@@ -96,6 +96,11 @@ class FittedMap(ABC):
     def takes_sparse_rows(self) -> bool:
         """Whether rows may be scipy CSR matrices."""
         return False
+
+    def check_takes_sparse(self, remedy: str) -> None:
+        """Raise InputTypeError where sparse rows cannot be taken."""
+        if not self.takes_sparse_rows:
+            raise InputTypeError(f"X is sparse, but {self.kind} features take no sparse rows; {remedy}")
 
     @property
     def example(self) -> np.ndarray:

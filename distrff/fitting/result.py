@@ -156,8 +156,6 @@ def of_folds(folds: Folds, n_never_held_out: int | None = None) -> dict[str, Any
 def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     """Notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
     dataset, names, notes = fit.dataset, fit.dataset.column_names, []
-    if dataset.skipped_columns:
-        notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
     table = dataset.table_report or {}
     if table.get("rows_dropped"):
         lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"

@@ -41,7 +41,7 @@ from distrff.io.dataset import (
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.table import FIELDS, RawColumn
-from distrff.preprocessing.words import word_of
+from distrff.preprocessing.words import TICKS, word_of
 from distrff.utils.random import new_key
 from distrff.utils.text import first_repeated, human_bytes, listed
 
@@ -890,7 +890,6 @@ def _values(part: Any, dtype: np.dtype) -> np.ndarray:
 
 # Arrow columns as NumPy values: numbers, codes of words, or ticks of time, and a mask of the nulls.
 
-_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 
 
@@ -1009,10 +1008,10 @@ def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
             return None  # a time without a zone is no point in time
         # Times of several zones are points in time all the same, and go on in UTC.
         units = ["s" if t.is_date(one) else one.unit for one in found]
-        return pa.timestamp(max(units, key=_TICKS.__getitem__), zones.pop() if len(zones) == 1 else "UTC")
+        return pa.timestamp(max(units, key=TICKS.__getitem__), zones.pop() if len(zones) == 1 else "UTC")
     for is_kind, of_unit in ((t.is_duration, pa.duration), (t.is_time, _time_of_day)):
         if all(map(is_kind, found)):
-            return of_unit(max((one.unit for one in found), key=_TICKS.__getitem__))
+            return of_unit(max((one.unit for one in found), key=TICKS.__getitem__))
     if all(t.is_fixed_size_list(one) or is_number_list(one) for one in found):
         sizes = {one.list_size for one in found if t.is_fixed_size_list(one)}
         values = common_type(one.value_type for one in found)
@@ -1082,7 +1081,7 @@ def _numbers(column: pa.Array) -> RawColumn:
     t, nulls = column.type, _nulls(column)
     if pa.types.is_time(t) or pa.types.is_duration(t):
         ticks = _integers(column.view(pa.int32() if t.bit_width == 32 else pa.int64()))
-        return RawColumn("clock", ticks / _TICKS[t.unit], nulls)
+        return RawColumn("clock", ticks / TICKS[t.unit], nulls)
     if pa.types.is_decimal(t):
         column = column.cast(pa.string()).cast(pa.float64())  # Arrow's own cast misses the nearest float
     elif pa.types.is_float16(t) and nulls is not None:
@@ -1113,7 +1112,7 @@ def _times(column: pa.Array) -> RawColumn:
         return RawColumn("time", _integers(column.view(pa.int32())) * _DAY, nulls, zoned=False)
     unit, zone = ("ms", None) if pa.types.is_date64(t) else (t.unit, t.tz)
     ticks = _integers(column.view(pa.int64()))
-    return RawColumn("time", ticks, nulls, ticks=_TICKS[unit], zoned=zone is not None)
+    return RawColumn("time", ticks, nulls, ticks=TICKS[unit], zoned=zone is not None)
 
 
 def _text(column: pa.Array) -> RawColumn:

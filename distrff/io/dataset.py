@@ -347,8 +347,6 @@ class Dataset:
         0 without y, 1 for a 1-D y.
     y_is_1d : bool
     has_weights : bool
-    skipped_columns : tuple of str
-        Columns of the source that were left out because they are not numbers.
     steps : TableSteps or None
         What made X, y and weights from the raw columns of a table; None if they are stored as they are.
     table_report : dict or None
@@ -375,7 +373,6 @@ class Dataset:
     n_targets: int = 0
     y_is_1d: bool = True
     has_weights: bool = False
-    skipped_columns: tuple[str, ...] = ()
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
     # Of the columns beside X, each as y.
@@ -538,8 +535,6 @@ def dataset_card(dataset: Dataset) -> str:
     if dataset.steps is not None:
         shown["made of the raw columns"] = listed(dataset.steps.raw_names)
     table, remarks = dataset.table_report or {}, []
-    if dataset.skipped_columns:
-        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
     if table.get("rows_dropped"):
         remarks.append(
             f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"

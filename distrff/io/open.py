@@ -15,7 +15,6 @@ from distrff.io.dataset import Dataset, values_of, with_readers
 from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
-    LEFT_OUT_ROW_NUMBERS,
     Table,
     choose_columns,
     encoded_dataset,
@@ -258,16 +257,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
         are_numbers = not options.transforms and table.holds_only_numbers(
             choose_columns(table, options).columns
         )
-    if not are_numbers:
-        return _of_table(table, options, None)
-    dataset = open_parquet(table, options)
-    numbering = dict.fromkeys(
-        (n for n in dataset.skipped_columns if n in table.row_labels), LEFT_OUT_ROW_NUMBERS
-    )
-    if not numbering:
-        return dataset
-    skipped = tuple(name for name in dataset.skipped_columns if name not in numbering)
-    return replace(dataset, skipped_columns=skipped, table_report={"columns_dropped": numbering})
+    return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
 
 
 def _of_zarr(

@@ -51,12 +51,11 @@ from distrff.io.tables import (
     TablePart,
     TableReader,
     choose_columns,
-    named_columns,
     single_values,
     table_dataset,
     with_beside,
 )
-from distrff.preprocessing.profile import TableOptions
+from distrff.preprocessing.profile import LEFT_OUT_EMPTY, TableOptions
 from distrff.preprocessing.words import Vocabulary, word_of
 from distrff.utils.text import first_repeated, public_name
 
@@ -286,9 +285,10 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
     choice = choose_columns(table, options)
-    names, by_name = choice.columns, options.columns is not None
-    if not by_name:
+    names, dropped = choice.columns, choice.dropped
+    if options.columns is None:
         names = tuple(name for name in names if is_feature(schema.field(name).type))
+        dropped = dropped | {name: LEFT_OUT_EMPTY for name in choice.columns if name not in names}
     weight = () if choice.weight is None else (choice.weight,)
     for name in (*names, *weight):
         column_type = schema.field(name).type
@@ -307,10 +307,9 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     if weight:
         fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
     check_shape((table.n_rows, len(fields["X"].labels)), table.name)
-    wanted = {*names, *choice.target, *weight, *options.beside, *named_columns(table, options.drop)}
     dataset = table_dataset(
         TableReader(table, PlainEncoding(fields)),
-        skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
+        table_report={"columns_dropped": dropped} if dropped else None,
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
     )
     return with_beside(dataset, table, options)

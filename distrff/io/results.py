@@ -95,9 +95,7 @@ class ResultColumn:
                     f"write to Parquet, which has, or drop these rows"
                 )
             return np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.ma.getdata(values)
-        if np.ma.is_masked(values):
-            mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
-            values[mask] = None
+        values = _with_none(values)
         if values.dtype.kind in "mM":
             # tolist would make integers of nanoseconds.
             return np.where(np.isnat(values), "", values.astype(str)).astype(object)

@@ -122,9 +122,9 @@ class RawSource(ABC):
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Any]:
         """Yield batches of some columns, in order; with the mark of a batch as `after`, those after it."""
 
-    @abstractmethod
     def place(self, piece: Any, row: int) -> str:
         """The name and number of a row of a batch, for messages."""
+        return f"{self.name}, row {piece.start + row}"
 
     def raw(self, piece: Any, names: Sequence[str]) -> dict[str, RawColumn]:
         """Some columns of a batch; may be called in any thread."""
@@ -219,9 +219,6 @@ class Table(RawSource):
             for batch in part.batches(tuple(names), BATCH_ROWS, start - part.start):
                 yield Piece(start, batch)
                 start += batch.num_rows
-
-    def place(self, piece: Piece, row: int) -> str:
-        return f"{self.name}, row {piece.start + row}"
 
 
 # Rows of a table, encoded in the task that reads them.
@@ -498,8 +495,7 @@ def with_beside(
             dtype = np.dtype("M8[us]")
         columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
         readers[name] = TableReader(table, PlainEncoding(columns, required), kept)
-    ids, groups = tuple(options.ids) or dataset.ids, options.groups or dataset.groups
-    return with_readers(dataset, readers, ids=ids, groups=groups)
+    return with_readers(dataset, readers, ids=options.ids, groups=options.groups)
 
 
 # Which raw columns of a table become X, y and weights, and why others are left out.
@@ -584,12 +580,8 @@ LEFT_OUT_ROW_NUMBERS = "it is an index, or numbers the rows; keep_index=True tak
 
 def warn_of_left_out(dataset: Dataset) -> None:
     """Warn of columns that hold something and that no option took; `drop` says that it is meant."""
-    reasons = dict.fromkeys(
-        dataset.skipped_columns, "no numbers; one_hot=True takes text, datetime='parts' takes times"
-    )
-    reasons |= (dataset.table_report or {}).get("columns_dropped", {})
     by_reason: dict[str, list[str]] = {}
-    for name, why in reasons.items():
+    for name, why in (dataset.table_report or {}).get("columns_dropped", {}).items():
         if why not in (LEFT_OUT_ROW_NUMBERS, LEFT_OUT_EMPTY):  # of which nobody would miss anything
             by_reason.setdefault(why, []).append(name)
     for why, names in by_reason.items():

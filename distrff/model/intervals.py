@@ -40,21 +40,13 @@ class QuantileSketch:
     smallest and the largest magnitude of a sign, and 4,192,259 in all (64 MiB). Numbers over six decades have
     20,000, or 320 kB.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (n_buckets,), int64
-        Sorted; in the order of the numbers, and of opposite sign for opposite ones.
-    weights : ndarray of shape (n_buckets,), float64
-        Positive.
-
-    Notes
-    -----
     Buckets of fixed relative width are those of DDSketch (Masson, Rim and Lee 2019, PVLDB 12), with
     the bits of the number in the place of its logarithm, and none of them merged.
     """
 
+    # (n_buckets,), sorted; in the order of the numbers, and of opposite sign for opposite ones.
     keys: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    weights: np.ndarray = field(default_factory=lambda: np.empty(0))
+    weights: np.ndarray = field(default_factory=lambda: np.empty(0))  # positive
 
     @classmethod
     def of(cls, values: np.ndarray, weights: np.ndarray | None = None) -> QuantileSketch:
@@ -213,19 +205,6 @@ def checked_coverage(coverage: Any) -> Fraction:
 class Intervals:
     """The scores of rows that a model did not see, from which intervals and sets follow.
 
-    Parameters
-    ----------
-    sketches : tuple of QuantileSketch
-        Of |y − f| of each target, or one of how badly the row's own class fits, infinite for a label that the
-        model never saw. Weights are multiplicities, or each row's share of its group.
-    source : {"calibrated", "out of fold"}
-    n_rows, n_outside, n_unseen : int
-        Rows in all; those outside the bounds of the model, which do not count; those of labels never seen.
-    n_groups : int
-        Groups of rows that count; 0 where each row stands for itself.
-
-    Notes
-    -----
     A new row is covered if its score is at most the radius r, the ⌈(n+1)c⌉-th smallest of n scores.
 
     *Calibrated*: the model was fitted without these rows (split conformal prediction: Vovk, Gammerman and
@@ -250,12 +229,14 @@ class Intervals:
     too small, so that the guarantee holds.
     """
 
+    # Of |y − f| of each target, or one of how badly the row's own class fits, infinite for a label that the
+    # model never saw. Weights are multiplicities, or each row's share of its group.
     sketches: tuple[QuantileSketch, ...]
     source: str
-    n_rows: int
-    n_outside: int = 0
-    n_unseen: int = 0
-    n_groups: int = 0
+    n_rows: int  # in all
+    n_outside: int = 0  # the bounds of the model; these rows do not count
+    n_unseen: int = 0  # rows of labels never seen
+    n_groups: int = 0  # that count; 0 where each row stands for itself
 
     def __repr__(self) -> str:
         return f"<Intervals {self}>"

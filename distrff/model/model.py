@@ -344,10 +344,8 @@ class Model:
 
         Notes
         -----
-        After `distrff.calibrate` the true class of a new row is in its set with probability at least
-        `coverage`, on average over calibration sets and classes (Sadinle, Lei and Wasserman 2019); from rows
-        out of fold there is no guarantee. See `predict_interval`. The set of a row that lacks a value, where
-        the fit dropped such rows, is empty.
+        For what is guaranteed see `KernelSVC.predict_set`. The set of a row that lacks a value, where the fit
+        dropped such rows, is empty.
         """
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
@@ -534,12 +532,9 @@ class Model:
                 # What is no number stays an object, and is refused below by its dtype.
                 with suppress(TypeError, ValueError):
                     X = X.astype(np.float64)
-        elif self.specification.takes_sparse_rows:
-            X = X.tocsr()
         else:
-            raise InputTypeError(
-                f"X is sparse, but {self.specification.kind} features take no sparse rows; give dense rows"
-            )
+            self.specification.check_takes_sparse("give dense rows")
+            X = X.tocsr()
         if X.dtype.kind not in "biuf":
             raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; encode or drop such columns")
         if X.ndim != 2 or X.shape[1] != self.n_columns:

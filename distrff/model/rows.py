@@ -75,7 +75,7 @@ def answer(model: Any, X: Any, method: str, **options: str) -> Any:
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {rows.shape}"
         )
     if issparse(rows._meta):
-        _check_sparse(model, "pass X.map_blocks(lambda block: block.toarray())")
+        model.specification.check_takes_sparse("pass X.map_blocks(lambda block: block.toarray())")
     # A map needs all columns of a row at once.
     if rows.numblocks[1] > 1:
         rows = rows.rechunk({1: -1})
@@ -318,14 +318,7 @@ def check_columns(model: FittedModel, dataset: Dataset, *, with_target: bool = F
             f"{listed(names)}, expected {listed(expected)} in this order; {remedy}"
         )
     if dataset.is_sparse:
-        _check_sparse(model, "give dense rows")
-
-
-def _check_sparse(model: FittedModel, remedy: str) -> None:
-    if not model.specification.takes_sparse_rows:
-        raise InputTypeError(
-            f"X is sparse, but {model.specification.kind} features take no sparse rows; {remedy}"
-        )
+        model.specification.check_takes_sparse("give dense rows")
 
 
 def check_target(model: FittedModel, dataset: Dataset) -> None:

@@ -21,6 +21,7 @@ from distrff.preprocessing.words import (
     is_same_label,
     microseconds_in,
     number_in,
+    times_of,
     word_of,
     word_of_time,
 )
@@ -73,7 +74,7 @@ class RawColumn:
             # dtype=object: NumPy's text has one width, and loses NUL characters at the ends of words.
             return np.asarray([*self.words, None], dtype=object)[self.values]
         if self.kind == "time":
-            times = self.values.view(_TIMES[self.ticks])
+            times = times_of(self.values, self.ticks)
             return times if self.nulls is None else np.where(self.nulls, np.datetime64("NaT"), times)
         return self.values
 
@@ -135,7 +136,6 @@ class RawColumn:
         return RawColumn("text", codes, missing, tuple(words), dtype="bool" * (values.dtype.kind == "b"))
 
 
-_TIMES = {1: "M8[s]", 10**3: "M8[ms]", 10**6: "M8[us]", 10**9: "M8[ns]"}
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
 
 

@@ -28,7 +28,8 @@ def number_pattern(decimal: str = ".", whole: str = "[0-9]+") -> str:
 _NUMBER = re.compile(number_pattern(whole="(0|[1-9][0-9]*)"))  # codes such as 007 are none
 _TRUTH = {"false": 0, "true": 1}
 
-MICROSECONDS = 10**6
+TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second, by unit
+MICROSECONDS = TICKS["us"]
 _TIME = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)"
     r"((?<=\.\d{6})\d+)?"  # digits beyond microseconds
@@ -49,10 +50,15 @@ def word_of(value: Any) -> str:
 
 def word_of_time(ticks: int, per_second: int) -> str:
     """The spelling of a time without zeros at its end: 2020-01-01, 2020-01-01 12:30:00.5."""
-    unit = {1: "s", 10**3: "ms", 10**6: "us", 10**9: "ns"}[per_second]
-    date, clock = str(np.int64(ticks).astype(f"M8[{unit}]")).split("T")
+    date, clock = str(times_of(np.array(ticks, np.int64), per_second)).split("T")
     clock = clock.rstrip("0").rstrip(".") if "." in clock else clock
     return date if clock == "00:00:00" else f"{date} {clock}"
+
+
+def times_of(ticks: np.ndarray, per_second: int) -> np.ndarray:
+    """Ticks since 1970 as datetime64."""
+    unit = next(unit for unit, n in TICKS.items() if n == per_second)
+    return ticks.view(f"M8[{unit}]")
 
 
 def number_in(word: str) -> int | float | None:

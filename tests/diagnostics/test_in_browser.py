@@ -48,7 +48,8 @@ def fits() -> tuple[drf.KernelRidge, drf.KernelSVC, list[Any]]:
     )
     values = {"source": f"s3://bucket/{LONG}.zarr", "notes": [f"a note on {LONG}"]}
     ridge.report_ = type(ridge.report_)({**ridge.report_.to_dict(), **values})
-    dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr", skipped_columns=(LONG,))
+    table = {"columns_dropped": {LONG: LONG}}
+    dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr", table_report=table)
     kernels = [drf.Gaussian("auto") + 0.5 * drf.Laplacian(2.0), drf.Gaussian((0.5, 4.0)), drf.Polynomial(3)]
     reports = [ridge.report_, svc.report_, components.report_]
     return ridge, svc, [dataset, plan, *kernels, svc.model_, *reports]

@@ -1,8 +1,6 @@
 """`examples/svm_margins.py` at a small scale: its models, its picture, and the lines it draws."""
 
 import re
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -10,9 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 from sklearn.svm import SVC
 
-from tests.support.commands import run
-
-SCRIPT = Path(__file__).parents[2] / "examples" / "svm_margins.py"
 N_ROWS = 24
 
 
@@ -26,21 +21,15 @@ def ax():
     return Figure().add_subplot()
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A run as a script: the picture, and what it printed."""
-    folder = tmp_path_factory.mktemp("margins")
-    done = run(sys.executable, SCRIPT, "--n-rows", N_ROWS, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "written to svm_margins.svg"
-    return folder / "svm_margins.svg", done.stdout.splitlines()[:-1]
-
-
-def test_the_picture_and_what_is_refused_in_it(finished, margins):
-    root = ElementTree.parse(finished[0]).getroot()
+def test_the_picture_and_what_is_refused_in_it(margins, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert margins.main(["--n-rows", str(N_ROWS)]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == "written to svm_margins.svg"
+    root = ElementTree.parse("svm_margins.svg").getroot()
     assert root.tag.endswith("svg")
     assert not re.search(r"\b(nan|inf)\b", " ".join(e.get("d", "") for e in root.iter()))
-    shown = dict(zip(*[iter(finished[1])] * 2, strict=True))
+    shown = dict(zip(*[iter(lines)] * 2, strict=True))
     assert list(shown) == [panel.title for panel in margins.panels(N_ROWS)]
     refused = {title: text for title, text in shown.items() if text.strip().startswith("refused")}
     assert list(refused) == ["Overlapping, linear: hard margin"]

@@ -27,7 +27,7 @@ def test_description(Xyw):
     data = as_dataset(*Xyw)
     assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (101, 3, np.float32, np.int64)
     assert (data.n_targets, data.y_is_1d, data.has_weights) == (1, True, True)
-    assert (data.column_names, data.target_names, data.skipped_columns) == (None, None, ())
+    assert (data.column_names, data.target_names, data.table_report) == (None, None, None)
     assert data.row_bytes == 3 * 4 + 8 + 8
     assert data.source == "NumPy array"
     assert "101 rows x 3 columns of float32" in repr(data)

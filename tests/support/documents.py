@@ -37,5 +37,9 @@ def smaller(words: list[str], scheduler: str) -> list[str]:
             found += sorted(map(str, Path().glob(word)))
         else:
             found.append("32" if before == "--n-components" else scheduler if word == SCHEDULER else word)
-    takes_workers = any(option.name == "scheduler" for option in main.get_command(None, words[0]).params)  # type: ignore[arg-type,union-attr]
-    return [*found, "--scheduler", scheduler] if takes_workers and "--scheduler" not in found else found
+    taken = {option.name for option in main.get_command(None, words[0]).params}  # type: ignore[arg-type,union-attr]
+    if "--scheduler" not in found and "scheduler" in taken:
+        found += ["--scheduler", scheduler]
+    if "--n-components" not in found and "n_components" in taken and "--like" not in found:
+        found += ["--n-components", "500" if "equispaced" in found else "32"]
+    return found

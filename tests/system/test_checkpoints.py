@@ -90,7 +90,7 @@ def test_a_fit_goes_on_where_it_was_stopped(rows, in_this_thread, stopped, tmp_p
     data, kept = data_for(name, *rows), {"checkpoint": tmp_path / "kept", "checkpoint_every": 0}
     quiet, n_fits = ESTIMATORS[name]().fit(*data), 0
     while True:
-        stopped(3)
+        stopped(5)
         try:
             fitted = ESTIMATORS[name]().fit(*data, **kept)
             break

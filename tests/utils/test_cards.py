@@ -45,9 +45,8 @@ def test_datasets_and_models_with_hostile_names(rng):
     assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
     assert facts(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
     dataset = as_dataset(frame, frame["b"].rename(HOSTILE), np.ones(60))
-    dataset = dataclasses.replace(
-        dataset, source=HOSTILE, skipped_columns=(HOSTILE,), target_names=(HOSTILE,)
-    )
+    table = {"columns_dropped": {HOSTILE: HOSTILE}}
+    dataset = dataclasses.replace(dataset, source=HOSTILE, table_report=table, target_names=(HOSTILE,))
     card = dataset._repr_html_()
     shown = facts(card)
     assert shown["rows"] == "60"
@@ -56,7 +55,7 @@ def test_datasets_and_models_with_hostile_names(rng):
     assert "<script>alert('x')</script>" in shown["rows from"], "shown as text"
     assert shown["column names"].endswith(", b")
     assert shown["target"].endswith(", float64")
-    assert "left out because they are not numbers" in "".join(parse(card).itertext())
+    assert "columns left out: " in "".join(parse(card).itertext())
     shown = facts(as_dataset(pd.DataFrame(np.ones((5, 30))).add_prefix("c"))._repr_html_())
     assert shown["target"] == "none" and shown["column names"].endswith("c19 and 10 more")
     assert facts(as_dataset(csr_matrix(np.eye(50)))._repr_html_())["columns"] == "50 of float64, 2.00% filled"

@@ -285,10 +285,31 @@ def convert(
         files are read in sorted order.
     dst : str or path
         Path or URL of the group to write.
-    target, positive, columns, drop, sample_weight
-        Columns of y, X and weights, as in `open_dataset`; libsvm and .npz files have a target of their own.
-    one_hot, max_categories, hash_columns, datetime, missing, types, keep_index
-        How columns are encoded, as in `open_dataset`.
+    target : str, int or list, optional
+        Columns of y. Text becomes labels. Libsvm files and .npz files have their own.
+    positive : str or number, optional
+        The label of the target that becomes 1; all others become 0.
+    columns, drop : list of str or int, optional
+        Columns of X, or those to leave out. An integer is an index unless a column has that name.
+    sample_weight : str or int, optional
+        Column of the weights.
+    one_hot : bool
+        Make a column of 0 and 1 for each category of text columns; otherwise these are left out.
+    max_categories : int
+        A column with more categories is left out, or hashed.
+    hash_columns : bool
+        Hash a column with more categories into `max_categories` columns.
+    datetime : {"seconds", "parts", "both"}, optional
+        What becomes of dates and times: seconds since the column's minimum, sine and cosine of year, weekday
+        and hour, or both. Times of day and durations become seconds by each. None leaves them all out.
+    missing : {"error", "drop", "mean", "indicator"}
+        What becomes of missing values: they are refused, their rows are left out, the mean replaces them, or
+        the mean and a further column that marks them. Rows without a target are left out by all but "error".
+    types : mapping of str to {"text", "number", "time"}, optional
+        Kinds of columns where their values do not tell: codes of digits are "text". "category" is text;
+        "date" and "datetime" are times, written like 2020-12-31.
+    keep_index : bool
+        Take a column that only numbers the rows, which is left out otherwise; see `open_dataset`.
     steps : TableSteps, optional
         The `steps` of a model or of an earlier dataset: encode the columns of a table as there, for rows that
         the model is to score, by its means, first times and categories. The options above must not be given;

@@ -114,9 +114,6 @@ class ArraySource(RawSource):
             return _labels(piece.y if piece.y.ndim == 1 else piece.y[:, self.targets.index(name)])
         return RawColumn("number", piece.X[:, int(name)])
 
-    def place(self, piece: ArrayBlock, row: int) -> str:
-        return f"{self.name}, row {piece.start + row}"
-
     def follow(self, steps: TableSteps) -> None:
         """Read X as the steps do: as one list, or column by column."""
         self._separate("X" not in steps.raw_names)

@@ -682,19 +682,10 @@ class Checkpoint:
 
     def open(self, group: zarr.Group, room: Path, n_parts: int) -> None:
         """Find the runs; without a checkpoint they go to an empty folder, `room`."""
-        self._group, nothing = (
-            group,
-            {
-                "mark": None,
-                "n_raw": 0,
-                "n_positive": 0,
-                "is_sparse": None,  # until there are rows
-                "is_last": False,
-            },
-        )
-        self.runs = Runs(
-            self.location or Location(str(room)), n_parts, nothing, is_kept=self.location is not None
-        )
+        # Whether rows are sparse is known once there are some.
+        nothing = {"mark": None, "n_raw": 0, "n_positive": 0, "is_sparse": None, "is_last": False}
+        self._group, place = group, self.location or Location(str(room))
+        self.runs = Runs(place, n_parts, nothing, is_kept=self.location is not None)
         self.steps = self.value("steps")
         if self.location is not None:
             remove_leftovers(self.location)

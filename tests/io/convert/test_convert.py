@@ -409,9 +409,7 @@ def taken(tables, form, to, **options):
     if form.startswith("open "):
         with nullcontext() if options else pytest.warns(DataWarning, match="left out: day|left out: moment"):
             data = open_dataset(tables[form.removeprefix("open ")], target="y", **options)
-        report = data.table_report or {}
-        left_out = report.get("columns_dropped", dict.fromkeys(data.skipped_columns, LEFT_OUT))
-        return data.column_names, data.X.compute(), left_out
+        return data.column_names, data.X.compute(), (data.table_report or {}).get("columns_dropped", {})
     report = convert(tables[form], str(to), target="y", **options)
     data = open_dataset(to)
     return data.column_names, data.X.compute(), report["columns_dropped"]
