@@ -81,7 +81,7 @@ def prepared_like(
         )
     problem = Problem(
         # Of a Gram only the specification of its map is known.
-        features=getattr(like, "features", None),
+        features=getattr(like, "features", None),  # type: ignore[arg-type]
         solver=like.kind,
         target_kind=like.targets.kind,
         folds=folds,
