@@ -485,10 +485,6 @@ class Run:
         """Take note of the memory that workers have taken up to now, also after the last pass."""
         self.record = self.record.merge(self.execution.measured())
 
-    def leave_checkpoint(self) -> None:
-        """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
-        self.checkpoint = None
-
 
 def begin_run() -> Run:
     """A run of the ambient execution, after checking that each worker can run this distrff."""

@@ -412,13 +412,7 @@ class KernelEstimator(BaseEstimator):
     ) -> Plan:
         """Plan of a `fit` to these rows on workers that need not exist yet.
 
-        The plan is counted alone: no task runs, and nothing is measured.
-
-        Parameters
-        ----------
-        workers : Workers
-        checkpoint : str, optional
-            That of the fit, as for `plan`.
+        The plan is counted alone: no task runs, and nothing is measured. `checkpoint` is as for `plan`.
 
         Raises
         ------
@@ -436,12 +430,7 @@ class KernelEstimator(BaseEstimator):
     ) -> None:
         """Write the fitted model; `distrff.load_model` reads it back, to be used on NumPy blocks.
 
-        Parameters
-        ----------
-        url : str
-        overwrite : bool
-        storage_options : dict, optional
-            For fsspec.
+        `storage_options` are for fsspec.
         """
         save_model(self._frozen(), url, overwrite=overwrite, storage_options=storage_options)
 

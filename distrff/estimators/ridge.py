@@ -200,14 +200,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     ) -> None:
         """Write the fitted model; `distrff.load_model` reads it back.
 
-        Parameters
-        ----------
-        url : str
-        include_std : bool
-            Store what `return_std` needs as well, a D × D matrix.
-        overwrite : bool
-        storage_options : dict, optional
-            For fsspec.
+        With `include_std` what `return_std` needs as well, a D × D matrix. `storage_options` are for fsspec.
         """
         model = self._with_posterior() if include_std else replace(self._frozen(), posterior=None)
         save_model(model, url, overwrite=overwrite, storage_options=storage_options)

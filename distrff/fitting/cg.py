@@ -251,9 +251,7 @@ class ConjugateGradientRidge:
             fit.run.begin_phase("preconditioner")
             preconditioner = sample_preconditioner(fit, plan, alpha)
             start = preconditioner.solution()
-        if (
-            problem.penalty.search is None and fit.start is not None
-        ):  # a search has folds, which the earlier model saw
+        if problem.penalty.search is None and fit.start is not None:  # which saw the folds of a search
             start = fit.starting_point()
         if start is None:
             start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
@@ -384,8 +382,17 @@ class RidgePasses:
         }
         self.n_sweeps = self._n_told = 0
 
-    def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
-        reduction = self._fit.reduction(kind, **self._shared, **own)
+    def sum(
+        self,
+        label: str,
+        kind: type,
+        coef: np.ndarray,
+        intercept: np.ndarray,
+        held_out: tuple[int | None, ...],
+        **own: Any,
+    ) -> Any:
+        """The sum of a reduction, of models and the fold of each."""
+        reduction = self._fit.reduction(kind, **self._shared, held_out=held_out, **own)
         sent = {"coef": coef, "intercept": intercept}
         sums = self._fit.sum(label, reduction, self._cuts, sent, self._kept)
         self.n_sweeps += 1
@@ -406,7 +413,7 @@ class RidgePasses:
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
         """The equations, with the residual of the first coefficients."""
-        (moments,) = self._sum("right sides", MomentsReduction, coef, intercept, held_out=(None,))
+        (moments,) = self.sum("right sides", MomentsReduction, coef, intercept, (None,))
         equations = None
         if moments.is_finite:
             equations = RidgeEquations.of(moments, fit_intercept=self._fit.problem.fit_intercept)
@@ -429,7 +436,7 @@ class RidgePasses:
 
         `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
         """
-        sums = self._sum(label, ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=held_out)
+        sums = self.sum(label, ProductReduction, np.ascontiguousarray(V.T), intercept, held_out)
         GV = sums[:-1].T.copy(order="C")
         for i, z_mean in enumerate(z_means):
             # (Z − z̄)ᵀS·f = ZᵀS·f − z̄·Σ s·f, where the last sum is 0 but for rounding: without it the
@@ -441,8 +448,8 @@ class RidgePasses:
         """The equations of each fold's training rows."""
         # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
-        moments: list[RidgeMoments | None] = self._sum(
-            "right sides of folds", MomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+        moments: list[RidgeMoments | None] = self.sum(
+            "right sides of folds", MomentsReduction, none, np.zeros(0), tuple(folds)
         )
         equations = {}
         for fold, sums in zip(folds, moments, strict=True):
@@ -453,19 +460,6 @@ class RidgePasses:
                 )
             equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.problem.fit_intercept)
         return equations
-
-    def held_out_errors(
-        self, coef: np.ndarray, intercept: np.ndarray, folds: tuple[int, ...], outputs: tuple[int, ...]
-    ) -> np.ndarray:
-        """Σ s·(y − f)² and Σ s over the fold of each column of `coef`, of shape (2, m)."""
-        return self._sum(
-            "held-out errors",
-            HeldOutErrorReduction,
-            np.ascontiguousarray(coef),
-            intercept,
-            held_out=folds,
-            outputs=outputs,
-        )
 
 
 # Alpha by cross-validation without a Gram: conjugate gradients on several folds side by side.
@@ -591,9 +585,11 @@ class _FoldModels:
             self._solve(alpha, systems)
             places |= {m: _Place(system.x, system.residual, alpha) for m, system in systems.items()}
             held_out, outputs = zip(*some, strict=True)
-            coef = np.stack([system.x for system in systems.values()]).T
+            coef = np.stack([system.x for system in systems.values()], axis=1)
             intercept = np.array([self._intercept(m) for m in some])
-            found = self._passes.held_out_errors(coef, intercept, held_out, outputs)
+            found = self._passes.sum(
+                "held-out errors", HeldOutErrorReduction, coef, intercept, held_out, outputs=outputs
+            )
             for (fold, j), error, weight in zip(some, *found, strict=True):
                 judged[fold][:, j] = error * self._unit[j], weight
         return judged
@@ -721,6 +717,10 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
 
 # What they cost.
 
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MAX_DIRECTION_NUMBERS = 2**26
+
 
 def light_plan(
     size: Size,
@@ -799,10 +799,3 @@ def sample_size(size: Size, stride: int) -> Size:
     """The size of a sample's Gram."""
     # In float64: the rows are few, and float32 rounding would cost light sweeps where alpha is small.
     return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
-
-
-PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
-
-
-# In all of them together: half a gigabyte, of which the client holds some at a time.
-_MAX_DIRECTION_NUMBERS = 2**26

@@ -90,16 +90,13 @@ def _check_seen(run: Run, store: CheckpointStore) -> None:
     if isinstance(execution, LocalExecution):
         return
     futures = {
-        worker: execution.submit_to(worker, _sees, store) for worker in execution.workers.running_threads()
+        worker: execution.submit_to(worker, CheckpointStore.is_seen, store)
+        for worker in execution.workers.running_threads()
     }
     for worker, future in futures.items():
         with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
             if not future.result(timeout=60):
                 raise InputError(f"{store.location} is not seen by the worker {worker}; {SEEN_BY_ALL}")
-
-
-def _sees(store: CheckpointStore) -> bool:
-    return store.is_seen()
 
 
 # By what the same fit is recognized.
@@ -184,4 +181,4 @@ def _kept_to_the_end(run: Run) -> Iterator[None]:
                 error.add_note(f"what is finished is in {store.location}: the same fit goes on from there")
             raise
         finally:
-            run.leave_checkpoint()
+            run.checkpoint = None  # what a fitted model computes later is none of its steps

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from operator import add, sub
+from operator import add, attrgetter, getitem, sub
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,6 +28,7 @@ from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, 
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
+from distrff.fitting.rows import by_sum
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
@@ -48,6 +49,7 @@ from distrff.solvers.ridge import (
     residual_freedom,
 )
 from distrff.solvers.toeplitz import (
+    Ending,
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
@@ -126,33 +128,46 @@ class FoldCuts:
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
-def _merged(first: dict[int, Any], second: dict[int, Any]) -> dict[int, Any]:
-    """The sums of both by number."""
-    return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+@dataclass(frozen=True, kw_only=True)
+class _LatticeReduction(Reduction):
+    """Reduction to sums of waves over rows, some sums a task: a dictionary by their numbers."""
+
+    lattice: Lattice
+    targets: Targets
+    tile_rows: int  # that are read at once
+    call_rows: int  # that are summed at once, at most
+
+    def merge(self, first: dict[int, Any] | None, second: dict[int, Any] | None) -> dict[int, Any]:
+        first, second = first or {}, second or {}
+        return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
+
+    @classmethod
+    def of_rows(
+        cls, label: str, fit: PreparedFit, lattice: Lattice, n_sums: int, call_rows: int, **own: Any
+    ) -> Any:
+        """A handle on the sums over all rows, in calls of `call_rows` to twice as many."""
+        n_rows, targets = fit.dataset.n_rows, fit.targets
+        tile_rows = light_segmentation(n_rows, fit.dataset.n_columns).tile_rows
+        # Runs are cut to have that many rows of a sum: all of them are one transform.
+        reduction = cls(lattice=lattice, targets=targets, tile_rows=tile_rows, call_rows=2 * call_rows, **own)
+        tasks = FoldCuts.of(n_rows, n_sums, call_rows).tasks()
+        segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in tasks]
+        return fit.run.reduce(label, segments, reduction)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToeplitzReduction(Reduction):
-    """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
+class ToeplitzReduction(_LatticeReduction):
+    """Reduction to the `ToeplitzSums` of each sum of the folds.
 
     They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
-    lattice: Lattice
-    targets: Targets
     folds: Folds
     eps: float
-    tile_rows: int  # that are read at once
-    call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
         return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
-
-    def merge(
-        self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
-    ) -> dict[int, ToeplitzSums]:
-        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
@@ -167,23 +182,16 @@ class ToeplitzReduction(Reduction):
             waiting[number] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            for number, part in self._by_sum(block, rows.members):
+            for position, part in by_sum(self.folds, rows.members, block, self.tile_rows):
+                number = rows.members[position]
                 waiting[number].add(part)
                 if waiting[number].n_rows >= self.call_rows:
                     add(number)
         for number in rows.members:
-            # A fold without rows has zeros of its own, as `part_of` looks for every number.
+            # A fold without rows has zeros of its own, as every number is looked for.
             if waiting[number].n_rows or number not in found:
                 add(number)
         return found
-
-    def _by_sum(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
-        if self.folds.n_sums == 1:
-            yield members[0], block
-            return
-        entered = self.folds.sums(block.keys)
-        for number in members:
-            yield number, block.chosen(entered.of(number))
 
 
 class _Points:
@@ -221,8 +229,8 @@ _SIGNS_EPS = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignReduction(Reduction):
-    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples: groups of them, a dictionary of arrays.
+class SignReduction(_LatticeReduction):
+    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples, of which a sum is a group.
 
     ε = ±1 are the bits of a hash of the row number.
     """
@@ -230,19 +238,10 @@ class SignReduction(Reduction):
     # Unlike normal numbers they cost nothing, and they have the same covariance, on which alone the
     # covariance of the samples depends.
 
-    lattice: Lattice
-    targets: Targets
     seed: int
-    tile_rows: int
-    call_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * _PAIRS * N_GROUPS * self.lattice.n_modes
-
-    def merge(
-        self, first: dict[int, np.ndarray] | None, second: dict[int, np.ndarray] | None
-    ) -> dict[int, np.ndarray]:
-        return _merged(first or {}, second or {})
 
     def update(
         self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
@@ -306,27 +305,18 @@ class ToeplitzStatistics(RowSums):
     Parameters
     ----------
     parts : tuple of ToeplitzSums
-        Of each fold.
-    n_rows : int
+        Those that the folds take.
     specification : EquispacedMap
         The lattice of frequencies, and the kernel from which a search begins.
     kernel : Kernel
         As it was given, perhaps with undecided parts.
     tol : float
         Of `EquispacedFourierFeatures`.
-    scaling : Scaling
-    targets : Targets
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
-    steps : TableSteps or None
-        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
     Notes
     -----
-    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
-    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
-    make the second one with ``gram(..., like=the first)``.
+    The other parameters, `+` and `−` are as of `GramStatistics`. Sums are of the same lattice, and so of the
+    same bounds: make the second one with ``gram(..., like=the first)``.
     """
 
     specification: EquispacedMap
@@ -545,17 +535,7 @@ class Sums:
         fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
         seed, lattice = child_seed(fit.problem.seed, "posterior"), setting.lattice
         call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
-        cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
-        reduction = SignReduction(
-            lattice=lattice,
-            targets=fit.targets,
-            seed=seed,
-            tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
-            # Runs are cut to hold `call_rows` to twice as many rows of a sum: all of them are one transform.
-            call_rows=2 * call_rows,
-        )
-        segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.reduce("signs", segments, reduction)
+        merged = SignReduction.of_rows("signs", fit, lattice, N_GROUPS, call_rows, seed=seed)
         calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
         found = fit.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
@@ -565,22 +545,13 @@ class Sums:
 
 def summed(fit: PreparedFit, plan: Plan) -> Sums:
     """The sums over all rows, as the folds take them, in one pass."""
-    folds = fit.problem.folds
-    features = fit.problem.features
+    folds, features = fit.problem.folds, fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
-    cuts = FoldCuts.of(fit.dataset.n_rows, folds.n_sums, plan.tile_rows)
-    reduction = ToeplitzReduction(
-        lattice=features.lattice_,
-        targets=fit.targets,
-        folds=folds,
-        eps=EPS,
-        tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
-        # As for the signs: the rows of a sum in one run are one transform.
-        call_rows=2 * plan.tile_rows,
+    of_folds = {"folds": folds, "eps": EPS}
+    merged = ToeplitzReduction.of_rows(
+        "sums", fit, features.lattice_, folds.n_sums, plan.tile_rows, **of_folds
     )
-    segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.reduce("sums", segments, reduction)
-    parts = fit.run.submit_all(part_of, [(merged, number) for number in range(folds.n_sums)])
+    parts = fit.run.submit_all(getitem, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
@@ -593,11 +564,6 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
         fit=fit,
         plan=plan,
     )
-
-
-def part_of(merged: dict[int, ToeplitzSums], number: int) -> ToeplitzSums:
-    """One of the sums."""
-    return merged[number]
 
 
 def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
@@ -615,12 +581,6 @@ def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerm
     if not training.weight > 0:
         raise InputError(no_weight(training.weight))
     return training
-
-
-def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """The sums in the client's memory."""
-    parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
-    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -675,9 +635,7 @@ def solve(
     coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
     residual, error, steps = np.empty(k), 0.0, 0
     for target, a in enumerate(np.broadcast_to(alpha, (k,))):
-        found = problem.solve(
-            target, float(a), tol=tol, objective_tol=_OBJECTIVE_TOL * tol, max_steps=_MAX_STEPS
-        )
+        found = problem.solve(target, float(a), Ending(_OBJECTIVE_TOL * tol, _MAX_STEPS, tol))
         error, steps = max(error, found.error), steps + found.steps
         residual[target] = squared_error(sums, problem.toeplitz, target, problem.functions(found.c))
         # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
@@ -732,9 +690,8 @@ _OCTAVES, _HALF_OCTAVES, _STEPS = (4, -4), (2, -2), (1, -1)  # in these
 # The pilot has fewer rows, and so longer widths; a rough kernel may need longer ones yet for its modes.
 _RESOLVED_FROM = (0, 4, 8, 12)
 _STRIDE = 3  # of the grid of alphas, for a first look
-Lines = Sequence[
-    tuple[Sequence[int], tuple[int, ...]]
-]  # columns whose widths move together, and by what steps
+# Columns whose widths move together, and by what steps.
+Lines = Sequence[tuple[Sequence[int], tuple[int, ...]]]
 _MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
 _FINALISTS, _CLOSE = 3, 1.01  # kernels that all folds judge: the best few, if they are nearly the best
 # Of other folds than rows at random one is some part of the map, and says less about the others.
@@ -760,8 +717,7 @@ class Tried:
         return min(self.errors, key=lambda i: (self.errors[i], i))
 
 
-def error_of(one: Tried) -> float:
-    return one.error
+error_of = attrgetter("error")
 
 
 @dataclass(frozen=True, eq=False)
@@ -794,9 +750,8 @@ class Grid:
             setting.problem(training),
             setting.within(held_out),
             self.alphas[list(places)].tolist(),
-            objective_tol=tol,
-            max_steps=_SEARCH_STEPS,
-            patience=patience,
+            Ending(tol, _SEARCH_STEPS),
+            patience,
         )
         found, steps = dict[int, np.ndarray](), 0
         # The path ends before the places where smaller alphas no longer help.
@@ -1093,6 +1048,11 @@ def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
 
 # What it costs.
 
+_MIN_CALL_ROWS = 2**17
+_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
+_SEARCH_PRODUCTS, _SOLVE_PRODUCTS = 1000, 30  # presumed of a search and a model, with the Toeplitz matrix
+_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
+
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
@@ -1161,18 +1121,3 @@ def with_samples(plan: Plan) -> Plan:
         worker_peak_bytes=max(plan.worker_peak_bytes, peak),
         client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
     )
-
-
-_MIN_CALL_ROWS = 2**17
-
-
-_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
-
-
-_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
-
-
-_SOLVE_PRODUCTS = 30
-
-
-_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from distrff.fitting.cost import (
 )
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
-from distrff.fitting.rows import MappedRows, RowReduction
+from distrff.fitting.rows import MappedRows, RowReduction, by_sum
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import NO_FOLDS, Folds, HashFolds
@@ -118,30 +119,9 @@ class GramReduction(RowReduction):
         # Ordering K tiles by sum costs at most 5 % more than no folds; cutting each tile into K small
         # products would cost 75 % more.
         for block in rows.tiles(self.folds.n_sums * self.tile_rows):
-            for position, X, y, s in self.by_sum(block, tile.capacity):
-                tile.add_product(total[position], X, y, s)
+            for position, part in by_sum(self.folds, self.members, block, tile.capacity):
+                tile.add_product(total[position], part)
         return total
-
-    def by_sum(
-        self, block: RowBlock, max_rows: int
-    ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield position, X, y and sample weights of each member, at most `max_rows` rows at a time.
-
-        A single sum is of the whole block, which has at most `max_rows` rows and is not copied.
-        """
-        X, s = block.X, block.sample_weight
-        y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
-        if self.folds.n_sums == 1:
-            yield 0, X, y, s
-            return
-        # By keys of the rows: which sums a row enters depends on neither chunks nor workers.
-        entered = self.folds.sums(block.keys)
-        for position, member in enumerate(self.members):
-            members = entered.of(member)
-            # Of contiguous folds one may hold all rows of the block, K times what the buffer holds.
-            for start in range(0, len(members), max_rows):
-                rows = members[start : start + max_rows]
-                yield position, X[rows], y[rows], None if s is None else s[rows]
 
 
 class _Tile:
@@ -158,17 +138,16 @@ class _Tile:
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)
 
-    def add_product(
-        self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
-    ) -> None:
+    def add_product(self, A: np.ndarray, rows: RowBlock) -> None:
         """Add Σ s·ttᵀ of at most `capacity` rows to A."""
         reduction, D = self._reduction, self._map.n_features
         # All columns are written anew, since the weights below multiply the buffer in place.
-        t = self._rows[: X.shape[0]]
-        self._map.apply(reduction.scaled(X), out=t[:, :D])
+        t = self._rows[: rows.X.shape[0]]
+        self._map.apply(reduction.scaled(rows.X), out=t[:, :D])
         t[:, D] = 1.0
-        t[:, D + 1 :] = reduction.targets.encode(y)
-        s = reduction.targets.row_weights(y, sample_weight)
+        if reduction.targets.n_outputs:
+            t[:, D + 1 :] = reduction.targets.encode(rows.y)
+        s = reduction.targets.row_weights(rows.y, rows.sample_weight)
         if s is not None:
             # √s on both sides keeps tᵀt one symmetric product; tᵀ(s·t) would take twice its flops.
             t *= np.sqrt(s).astype(self._dtype)[:, None]
@@ -233,12 +212,12 @@ class CurvatureGramReduction(GramReduction):
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
         # Features are made once for all problems, of few enough rows at a time to stay in a cache.
         for block in rows.tiles(self.folds.n_sums * self.light_rows):
-            for _, X, y, s in self.by_sum(block, block.X.shape[0]):
-                scaled = self.scaled(X)
+            for _, part in by_sum(self.folds, self.members, block, block.X.shape[0]):
+                scaled = self.scaled(part.X)
                 B = ready.basis_tile(scaled)
-                F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)
+                F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(part.y)
                 weights = self.loss.second_derivative(F, Y[:, list(self.outputs)])
-                row_weight = self.targets.row_weights(y, s)
+                row_weight = self.targets.row_weights(part.y, part.sample_weight)
                 if row_weight is not None:
                     weights *= row_weight[:, None]
                 curved = np.flatnonzero(weights.any(axis=1))
@@ -452,7 +431,6 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
     )
     if not of_folds:
         return result
-    assert isinstance(grams.folds, Folds)
     models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
 
@@ -741,11 +719,11 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         parts, system = gram_passes(fit, plan, sample_of(fit, stride), members=[(0,)]), system_of(fit)
         total = run.submit(total_gram, parts, np.ones(1), system)
         # One number comes to the client; the Gram stays where it was summed.
-        weight = run.compute(weight_of, total, system.n_targets)
+        weight = run.compute(GramProblem.weight, system, total)
         # Where few rows have any weight, the sample may have almost none of it, or almost all; then all rows
         # are summed.
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            whole = run.submit(scaled, total, fit.weight / weight)
+            whole = run.submit(mul, total, fit.weight / weight)
             return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)
     return sum_grams(fit, plan, NO_FOLDS)
 
@@ -754,16 +732,6 @@ def sample_of(fit: PreparedFit, stride: int) -> Folds:
     """Sums of which the first is of one hashed row in `stride`."""
     # A stream of its own: the same rows are sampled whatever else the fit draws.
     return NO_FOLDS if stride == 1 else HashFolds(stride, child_seed(fit.problem.seed, "gram sample"))
-
-
-def scaled(A: np.ndarray, factor: float) -> np.ndarray:
-    """A Gram times a factor."""
-    return A * factor
-
-
-def weight_of(A: np.ndarray, n_targets: int) -> float:
-    """Σs of the rows of a Gram."""
-    return float(A[-1 - n_targets, -1 - n_targets])
 
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.

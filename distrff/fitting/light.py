@@ -38,7 +38,13 @@ from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.hard_margin import CriticalRows
-from distrff.solvers.lbfgs import POINTS_A_HESSIAN, DiagonalPreconditioner, Hessian, Preconditioner
+from distrff.solvers.lbfgs import (
+    POINTS_A_HESSIAN,
+    DiagonalPreconditioner,
+    Hessian,
+    Precondition,
+    Preconditioner,
+)
 from distrff.solvers.losses import Loss, MarginLoss
 from distrff.solvers.objective import (
     Certificate,
@@ -61,7 +67,6 @@ from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
     RidgeMoments,
-    ridge_system,
     total_gram,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
@@ -240,15 +245,15 @@ class _Block(NamedTuple):
 class LightReduction(RowReduction):
     """The base of light passes: the values F of binary problems at points, a small tile at a time.
 
-    Subclasses define the targets of the losses (`_labels`), the weights of shape (m, r) with which the
-    features of the r rows of a tile are summed (`_row_weights`), and the result from these sums, `vectors`
-    of shape (m, D), and the block (`_sums`).
+    Subclasses define the weights of shape (m, r) with which the features of the r rows of a tile are summed
+    (`_row_weights`), and the result from these sums, `vectors` of shape (m, D), and the block (`_sums`).
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
     """
 
     folds: Folds | None
     held_out: tuple[int | None, ...]  # the fold that each problem is judged on; None: fitted to all rows
+    outputs: tuple[int, ...] = ()  # which target each problem is for
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         ready = self.ready_map(arrays)
@@ -283,8 +288,9 @@ class LightReduction(RowReduction):
         at.F[tile] = values + at.arrays["intercept"]
         return self._row_weights(at, tile)
 
-    @abstractmethod
-    def _labels(self, block: RowBlock) -> np.ndarray: ...
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        """The targets of the losses."""
+        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     @abstractmethod
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray: ...
@@ -307,14 +313,10 @@ class MarginReduction(LightReduction):
     """
 
     loss: Loss
-    outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
         # Two sided vectors, and the 14 other numbers of `MarginSums`.
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 14)
-
-    def _labels(self, block: RowBlock) -> np.ndarray:
-        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
@@ -442,7 +444,6 @@ class NearestRowsReduction(LightReduction):
     A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
     """
 
-    outputs: tuple[int, ...]  # which target each problem is for
     n_kept: int  # rows to keep of each label of each problem
     has_reference: bool
     labels: tuple[float, ...] = ()  # the only label whose rows are kept, of each problem; 0, or (): both
@@ -463,9 +464,6 @@ class NearestRowsReduction(LightReduction):
             held_out=first.held_out + second.held_out,
             sides=merged_sides(first.sides, second.sides, self.n_kept),
         )
-
-    def _labels(self, block: RowBlock) -> np.ndarray:
-        return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         Y, F = at.labels[tile], at.F[tile, : len(self.outputs)]
@@ -599,9 +597,6 @@ class SmallestMarginsReduction(RowReduction):
             counts = counts & (margin < before.score[-1])
         rows = lowest(margin, counts, self.n_kept)
         return RankedRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))
-
-
-Solve = Callable[[np.ndarray], np.ndarray]  # g ↦ (h · Gram + I)⁻¹g, of one column or several
 
 
 class _Solved(NamedTuple):
@@ -769,7 +764,7 @@ class MarginOracle:
         """A point as columns, one an output of the problem."""
         return x[:, None]
 
-    def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
+    def preconditioner(self, problem: MarginProblem, curvature: float) -> Precondition:
         """g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Problems of similar curvature share a factor, freed when its last problem needs another. Of three
@@ -831,7 +826,7 @@ class MarginOracle:
             return ready.result
         return self._by_columns(factor.solve, gradient)
 
-    def _by_columns(self, solve: Solve, gradients: np.ndarray) -> np.ndarray:
+    def _by_columns(self, solve: Precondition, gradients: np.ndarray) -> np.ndarray:
         """M⁻¹g of a gradient, or of several in columns, as one solve for all their columns."""
         members = gradients[:, None] if gradients.ndim == 1 else gradients
         found = solve(np.concatenate([self.columns(g) for g in members.T], axis=1))
@@ -949,8 +944,7 @@ def hessian_factor(
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
     """The preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
-    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
-    return Preconditioner.of(system, curvature)
+    return Preconditioner.of(problem.system(total), curvature)
 
 
 # Few rows: ascent in their multipliers, on the Gram of the rows.

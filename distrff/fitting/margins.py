@@ -149,9 +149,8 @@ class Margins:
 def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]:
     """A point for each problem: that of ridge; zeros for softmax, or without a Gram."""
     problem, k = fit.problem, fit.targets.n_outputs
-    points = (
-        fit.starting_columns() if problem.penalty.value is not None else None
-    )  # the earlier model saw all folds
+    # In a search not from the earlier model, which saw all folds.
+    points = None if problem.penalty.value is None else fit.starting_columns()
     if points is not None:
         return [points.ravel()] if problem.shares_loss(fit.targets) else list(points.T)
     n_numbers = fit.specification.n_features + problem.fit_intercept

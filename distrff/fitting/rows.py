@@ -275,13 +275,31 @@ class MapSumsReduction(Reduction):
 # Later passes, over the features of rows.
 
 
+def by_sum(
+    folds: Folds, members: Sequence[int], block: RowBlock, max_rows: int
+) -> Iterator[tuple[int, RowBlock]]:
+    """Yield the rows of a block that each member, a sum, has, with its position; `max_rows` at most at once.
+
+    A single sum has the whole block, of at most `max_rows` rows, which is not copied.
+    """
+    if folds.n_sums == 1:
+        yield 0, block
+        return
+    # By keys of the rows: which sums a row enters depends on neither chunks nor workers.
+    entered = folds.sums(block.keys)
+    for position, member in enumerate(members):
+        rows = entered.of(member)
+        # Of contiguous folds one may have all rows of the block.
+        for start in range(0, len(rows), max_rows):
+            yield position, block.chosen(rows[start : start + max_rows])
+
+
 @dataclass(frozen=True, kw_only=True)
-class RowReduction(Reduction):
-    """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
+class _OfMap:
+    """What takes rows to their features, a tile of rows at a time."""
 
     specification: FittedMap  # its arrays are sent once for all passes of a run, not with each task
     scaling: Scaling
-    targets: Targets
     dtype: str  # of the features; sums of their products are float64
     tile_rows: int  # rows with features in memory at once
 
@@ -298,6 +316,13 @@ class RowReduction(Reduction):
     def scaled(self, X: Any) -> Any:
         """Scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowReduction(_OfMap, Reduction):
+    """A reduction over the features of rows and their coded targets."""
+
+    targets: Targets
 
     def tile_of(self, ready: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
         """The features of the tile X of some rows, which begins at row `start`, not to be written to.
@@ -378,24 +403,14 @@ def _bytes_of(values: Any) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKeeping(CacheForm):
+class RowKeeping(_OfMap, CacheForm):
     """Keeps decoded rows, and with `with_features` the features of their tiles, in the map's own dtype.
 
     `of_basis` are the values of the map's basis in their place, as light passes multiply them.
     """
 
-    specification: FittedMap
-    scaling: Scaling
-    dtype: str
-    tile_rows: int
     of_basis: bool
     with_features: bool = True
-
-    def shared(self) -> SharedArrays:
-        return self.specification
-
-    def light(self) -> Self:
-        return replace(self, specification=self.specification.without_arrays())
 
     def keep(self, rows: Rows, arrays: Arrays) -> CachedRows:
         (block,) = rows.tiles(rows.stop - rows.start)
@@ -406,20 +421,14 @@ class RowKeeping(CacheForm):
         )
         if not self.with_features:
             return CachedRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
-        ready = self.specification.build_sent(arrays)
+        ready, features = self.ready_map(arrays), []
         of_basis = self.of_basis or not ready.has_basis
-        features = self._features(ready, block.X, of_basis=of_basis)
-        return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
-
-    def _features(self, ready: FittedMap, X: Any, *, of_basis: bool) -> list[Any]:
         tile_of = ready.basis_tile if of_basis else ready.tile
-        firsts = range(0, X.shape[0], self.tile_rows)
-        features = []
-        for first in firsts:
+        for first in range(0, block.X.shape[0], self.tile_rows):
             check_cancelled()
-            tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
+            tile = self.scaled(block.X[first : first + self.tile_rows])
             features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
-        return features
+        return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
 
 
 def _apart(A: Any) -> Any:

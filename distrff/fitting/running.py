@@ -11,7 +11,7 @@ from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
-from distrff.fitting.equispaced import ToeplitzStatistics, fit_toeplitz_statistics, gathered, summed
+from distrff.fitting.equispaced import ToeplitzStatistics, fit_toeplitz_statistics, summed
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.problem import PreparedFit, Problem
@@ -50,7 +50,7 @@ def sums_of(fit: PreparedFit, like: Statistics | None = None) -> Statistics:
         assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
-        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan))))
+        parts = tuple(fit.run.surviving(lambda: fit.run.gather(summed(fit, plan).parts)))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
     grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, fit.problem.folds)))
     A = np.stack([unpack(triangle) for part in grams for triangle in part])
@@ -79,10 +79,10 @@ def prepared_like(
         raise InputError(
             f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
         )
-    is_toeplitz = isinstance(like, ToeplitzStatistics)
     problem = Problem(
-        features=like.features if is_toeplitz else None,  # type: ignore[arg-type,union-attr]  # only the specification is known
-        solver="toeplitz" if is_toeplitz else "gram",
+        # Of a Gram only the specification of its map is known.
+        features=getattr(like, "features", None),  # type: ignore[arg-type]
+        solver=like.kind,
         target_kind=like.targets.kind,
         folds=folds,
         dtype=like.dtype,

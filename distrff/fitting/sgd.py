@@ -319,8 +319,11 @@ def _warn_of_drift(fit: PreparedFit) -> None:
 
 # What they cost.
 
-
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
+_BATCH_BYTES, _MAX_METRIC_BYTES = 80 * 2**20, 2**26
+_MAX_ROWS = 2**14
+_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
+_SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 
 
 def epoch_cuts(size: Size) -> Segmentation:
@@ -391,18 +394,3 @@ def metric_rows(n_sampled: int, size: Size) -> int:
     # Beyond 4096 features the eigenvectors of all sampled rows would take minutes.
     max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
     return min(n_sampled, max_rows)
-
-
-_BATCH_BYTES = 80 * 2**20
-
-
-_MAX_METRIC_BYTES = 2**26
-
-
-_MAX_ROWS = 2**14
-
-
-_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
-
-
-_SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12

@@ -17,7 +17,7 @@ from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, codin
 from distrff.preprocessing.folds import Folds, HashFolds, same_rule
 from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
-from distrff.solvers.ridge import recoded
+from distrff.solvers.ridge import combined, recoded
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.text import in_one_line, listed
 from distrff.utils.validation import check_count, one_of
@@ -61,7 +61,7 @@ class RowSums(ABC):
     y_is_1d: bool
     column_names: tuple[str, ...] | None = None
     steps: TableSteps | None = None
-    folds: Folds | None = None  # by which rows were summed; None of files of earlier versions
+    folds: Folds | None = None  # by which rows were summed; None of a difference or an earlier file
 
     kind: ClassVar[str]
     """Of its file."""
@@ -305,19 +305,16 @@ class GramStatistics(RowSums):
 
     Parameters
     ----------
-    A : ndarray of shape (n_folds, p, p), float64
-        Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
-    n_rows : int
-    specification : FittedMap
-    scaling : Scaling
-    targets : Targets
+    A : ndarray of shape (n_sums, p, p), float64
+        Σ s·ttᵀ over the rows t = [z | 1 | y] of each sum that the folds take, p = D + 1 + k.
+    specification, scaling, targets
+        What made the features and the coded targets of the rows.
     dtype : str
         Of the products that were summed.
     tile_rows : int
         Rows a product.
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
+    folds : Folds or None
+        By which rows were summed; None of a difference, or of files of earlier versions.
     steps : TableSteps or None
         What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
@@ -343,7 +340,7 @@ class GramStatistics(RowSums):
     @property
     def whole(self) -> np.ndarray:
         """The Gram of all rows, (p, p)."""
-        return np.sum(self.A, axis=0, where=self._is_in_total)
+        return combined([self.A], self.by_folds.total)
 
     @property
     def weight(self) -> float:
@@ -372,10 +369,6 @@ class GramStatistics(RowSums):
     def _rest(self, other: GramStatistics) -> GramStatistics:
         # The difference of two sums, and not of folds: nobody knows in which fold the forgotten rows were.
         return replace(self._combined(other, (self.whole - other.whole)[None]), folds=None)
-
-    @property
-    def _is_in_total(self) -> np.ndarray:
-        return (self.by_folds.total != 0)[:, None, None]
 
     def _combined(self, other: GramStatistics, A: np.ndarray) -> GramStatistics:
         # The sum has the rounding of its coarser part: float32, and the products of more rows.

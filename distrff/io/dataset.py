@@ -386,7 +386,7 @@ class Dataset:
     # Of the blocks that come with a task, the largest; 0 where they are cut for it, None where it reads them.
     block_rows: int | None = None
     persisted_bytes: int = 0  # of rows that stay in the workers' memory as long as the dataset
-    # By field and column, how many values lack before a row is read; there may be more.
+    # By field and column, how many values are known to lack before a row is read; there may be more.
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property

@@ -254,9 +254,8 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
         are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
         # Of the columns that the options leave: text that nobody takes must not cost a pass.
-        are_numbers = not options.transforms and table.holds_only_numbers(
-            choose_columns(table, options).columns
-        )
+        are_changed = options.missing != "error" or options.positive is not None
+        are_numbers = not are_changed and table.holds_only_numbers(choose_columns(table, options).columns)
     return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
 
 

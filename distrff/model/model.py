@@ -302,25 +302,12 @@ class Model:
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
         """Lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
-        f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
+        f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target. What is
+        guaranteed after `distrff.calibrate`, and that nothing is without, see `KernelRidge.predict_interval`.
+        Rows outside the bounds of the model have NaN; with too few rows or groups for the coverage the ends
+        are infinite, with a DataWarning.
 
-        Parameters
-        ----------
-        X : array-like, DataFrame or dask array of shape (n_rows, n_columns)
-        coverage : float
-            In (0, 1): the share of new rows that should lie within.
-
-        Raises
-        ------
-        InputError
-            For a model without intervals, or of classes, which have prediction sets.
-
-        Notes
-        -----
-        What is guaranteed after `distrff.calibrate`, and that nothing is without, see
-        `KernelRidge.predict_interval`. The width is the same for all rows. Rows outside the bounds of the
-        model have NaN; with too few rows or groups for the coverage the ends are infinite, with a
-        DataWarning.
+        Raises InputError for a model without intervals, or of classes, which have prediction sets.
         """
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
 
@@ -329,23 +316,12 @@ class Model:
 
         Columns are in the order of the classes. A class is in the set if its score is at most the
         ⌈(n+1)·coverage⌉-th smallest score of the n rows' own classes; the score is 1 − p of a
-        model with probabilities, else minus the margin. A set may be empty, or hold all classes.
+        model with probabilities, else minus the margin. A set may be empty, or hold all classes; that of a
+        row that lacks a value, where the fit dropped such rows, is empty. For what is guaranteed see
+        `KernelSVC.predict_set`.
 
-        Parameters
-        ----------
-        X : array-like, DataFrame or dask array of shape (n_rows, n_columns)
-        coverage : float
-            In (0, 1): the share of new rows whose class should be in the set.
-
-        Raises
-        ------
-        InputError
-            For a model without intervals, or of numbers, or rows outside the bounds of the model.
-
-        Notes
-        -----
-        For what is guaranteed see `KernelSVC.predict_set`. The set of a row that lacks a value, where the fit
-        dropped such rows, is empty.
+        Raises InputError for a model without intervals, or of numbers, or rows outside the bounds of the
+        model.
         """
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 

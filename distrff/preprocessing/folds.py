@@ -22,7 +22,6 @@ from distrff.utils.random import child_seed, row_hash
 from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
-_HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
 
 
 @dataclass(frozen=True, match_args=False)  # so that members are read alone, as those of a dataset
@@ -392,7 +391,7 @@ class OneHeldOut(HashFolds):
     # Two sums in place of five: where a single fold chooses, as for few rows by "gcv", the others' would only
     # be added up.
     n_sums = 2
-    one_in = _HELD_OUT_STRIDE
+    one_in = 5
     against_groups = "alpha='gcv' leaves out one row at a time; use alpha='cv'"
 
 

@@ -427,11 +427,6 @@ class TableOptions:
         others = (o for o in fields(self) if o.name not in ("ids", "groups", "extra", *besides))
         return next((o.name for o in others if getattr(self, o.name) != o.default), None)
 
-    @property
-    def transforms(self) -> bool:
-        """Whether a column of numbers may be changed."""
-        return self.missing != "error" or self.positive is not None
-
 
 # Columns named by the user: by name or by index.
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from distrff.solvers.ridge import GramProblem, cholesky_factor
+from distrff.utils.linalg import inner, norm
 
 # (v, A·v) for v = M⁻¹r, the response to the residual r.
 Response = tuple[np.ndarray, np.ndarray]
@@ -46,10 +47,10 @@ class ConjugateGradients:
     def __init__(self, x: np.ndarray, residual: np.ndarray, *, bound: float) -> None:
         self.x = np.array(x)
         self.residual = np.array(residual)
-        self._size = _norm(self.residual)
+        self._size = norm(self.residual)
         self._bound = bound
         self._norm_of_A = 0.0
-        self._path = _norm(self.x)
+        self._path = norm(self.x)
 
     @property
     def error(self) -> float:
@@ -72,35 +73,26 @@ class ConjugateGradients:
         before = np.inf
         while not (self.is_converged or self._size <= self._rounding):  # or the residual is rounding
             v, Av = yield self.residual
-            decrease = _dot(self.residual, v)
+            decrease = inner(self.residual, v)
             beta, before = decrease / before, decrease
             direction *= beta
             direction += v
             product *= beta
             product += Av
-            curvature = _dot(direction, product)
+            curvature = inner(direction, product)
             # Rounding may leave A without a positive curvature along p; the last iterate stays.
             if not (0 < curvature < np.inf and decrease > 0):
                 return
             self._step(decrease / curvature, direction, product)
 
     def _step(self, length: float, direction: np.ndarray, product: np.ndarray) -> None:
-        size = _norm(direction)
+        size = norm(direction)
         # A lower bound of ‖A‖ that the directions bring along, without a product of its own.
-        self._norm_of_A = max(self._norm_of_A, _norm(product) / size)
+        self._norm_of_A = max(self._norm_of_A, norm(product) / size)
         self._path += length * size
         self.x += length * direction
         self.residual -= length * product
-        self._size = _norm(self.residual)
-
-
-def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """xᵀy without BLAS: its threads would wait for each other on busy cores."""
-    return float(np.einsum("i,i->", x, y))
-
-
-def _norm(x: np.ndarray) -> float:
-    return float(np.sqrt(_dot(x, x)))
+        self._size = norm(self.residual)
 
 
 # The Cholesky factor of a sample's Gram: a preconditioner, and the sample's ridge models as starting points.

@@ -52,10 +52,10 @@ _LEAST, _FEW_FEATURES = 3, 2**10
 
 
 def path_ridge(G: np.ndarray) -> PathRidge:
-    """The solutions for all alphas, by the faster reduction; G may be reduced in its own memory."""
+    """The solutions for all alphas, by the faster reduction of G, in its own memory."""
     if _LEAST <= len(G) <= _FEW_FEATURES:
-        return TridiagonalRidge(G, overwrite_G=True)
-    return BandRidge(G, overwrite_G=True)
+        return TridiagonalRidge(G)
+    return BandRidge(G)
 
 
 class PathRidge(ABC):
@@ -70,14 +70,14 @@ class PathRidge(ABC):
         D, k = B.shape
         # A copy, for Q is applied in place.
         rotated = np.array(B, order="F")
-        self._apply_transposed_Q(rotated)
+        self._apply_Q(rotated, transposed=True)
         X = np.zeros((D, len(alphas) * k), order="F")
         failed = np.zeros(len(alphas), dtype=bool)
         for i, alpha in enumerate(alphas):
             x, failed[i] = self._solve_T(alpha, rotated)
             if not failed[i]:
                 X[:, i * k : (i + 1) * k] = x
-        self._apply_Q(X)
+        self._apply_Q(X, transposed=False)
         # A view, since X is stored column by column.
         W = X.T.reshape(len(alphas), k, D)
         W[failed] = np.nan
@@ -101,27 +101,22 @@ class PathRidge(ABC):
         """(T + alpha·I)⁻¹B, and whether T + alpha·I is not positive definite."""
 
     @abstractmethod
-    def _apply_Q(self, C: np.ndarray) -> None:
-        """Turn C, in Fortran order, into Q C."""
-
-    @abstractmethod
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        """Turn C, in Fortran order, into Qᵀ C."""
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
+        """Turn C, in Fortran order, into Q C, or Qᵀ C."""
 
 
 class TridiagonalRidge(PathRidge):
     """A `PathRidge` by a tridiagonal T: for few features, at least 3.
 
-    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q. It takes
-    the arguments of `BandRidge`.
+    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q.
 
     References
     ----------
     Golub and Van Loan, Matrix Computations, 4th ed., section 8.3.1; LAPACK routines dsytrd, dormqr, dptsv.
     """
 
-    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=overwrite_G)
+    def __init__(self, G: np.ndarray) -> None:
+        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=True)
 
     def eigenvalues(self) -> np.ndarray:
         return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
@@ -130,13 +125,7 @@ class TridiagonalRidge(PathRidge):
         _, _, x, info = dptsv(self._diagonal + alpha, self._beside, B)
         return x, info > 0
 
-    def _apply_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, transposed=False)
-
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, transposed=True)
-
-    def _multiply(self, C: np.ndarray, *, transposed: bool) -> None:
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
         reflect(self._reduced, self._tau, C, transposed=transposed)
 
 
@@ -152,9 +141,7 @@ class BandRidge(PathRidge):
     Parameters
     ----------
     G : ndarray of shape (D, D)
-        Symmetric positive semidefinite, float64.
-    overwrite_G : bool
-        Reduce in the memory of G (if it is in Fortran order); G is then lost.
+        Symmetric positive semidefinite, float64. It is lost if it is in Fortran order.
 
     Notes
     -----
@@ -168,8 +155,8 @@ class BandRidge(PathRidge):
     dlarft, dpbsv.
     """
 
-    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
+    def __init__(self, G: np.ndarray) -> None:
+        self._reduced = np.asarray(G, order="F")
         D = len(self._reduced)
         self._width = min(_BAND_WIDTH, D - 1)
         self._band = np.zeros((self._width + 1, D), order="F")
@@ -208,18 +195,11 @@ class BandRidge(PathRidge):
             column = self._reduced[i : i + self._width + 1, i]
             self._band[: len(column), i] = column
 
-    def _apply_Q(self, C: np.ndarray) -> None:
-        """Turn C into Q C."""
-        for below, V, U in reversed(self._reflections):
+    def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
+        # Q is the product of all I − V·U·Vᵀ in turn, so the last one is applied first; of Qᵀ it is the first.
+        for below, V, U in self._reflections if transposed else reversed(self._reflections):
             part = C[below:]
-            # Q is the product of all I − V·U·Vᵀ in turn, so the last one is applied first.
-            part -= (part.T @ V @ U.T @ V.T).T
-
-    def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        """Turn C into Qᵀ C."""
-        for below, V, U in self._reflections:
-            part = C[below:]
-            part -= (part.T @ V @ U @ V.T).T
+            part -= (part.T @ V @ (U if transposed else U.T) @ V.T).T
 
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
         # A copy for each alpha: dpbsv leaves the band's Cholesky factor in its place.
@@ -382,9 +362,8 @@ class RidgeMoments(Sums):
         return all(np.isfinite(getattr(self, f.name)).all() for f in fields(self))
 
 
-def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
-    """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
-    s = np.ones(Z.shape[0]) if s is None else s
+def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray) -> RidgeMoments:
+    """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops."""
     sY, sE = s[:, None] * Y, s[:, None] * E
     # All sums over z itself by one product, which reads Z once.
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)

@@ -15,18 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import fft
 
+from distrff.utils.arrays import Sums
+from distrff.utils.linalg import inner, norm
 from distrff.utils.nufft import PointSums
 
 # The sums over rows, which are free of the kernel.
 
 
 @dataclass(frozen=True, eq=False)
-class ToeplitzSums:
+class ToeplitzSums(Sums):
     """The sums over some rows.
 
     Parameters
@@ -59,15 +61,6 @@ class ToeplitzSums:
     def sums(self) -> np.ndarray:
         """Σ s·y of each target."""
         return np.array([_at_zero(b).real for b in self.b])
-
-    @property
-    def nbytes(self) -> int:
-        return self.v.nbytes + self.b.nbytes
-
-    def __add__(self, other: ToeplitzSums) -> ToeplitzSums:
-        return ToeplitzSums(
-            self.v + other.v, self.b + other.b, self.squares + other.squares, self.n_rows + other.n_rows
-        )
 
     def __sub__(self, other: ToeplitzSums) -> ToeplitzSums:
         return ToeplitzSums(
@@ -235,8 +228,19 @@ class Toeplitz:
 
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
-_ANY_RESIDUAL = 1.0
 _CONSTANT = 1e-24  # mean square of coded targets: of others it is about 1
+
+
+class Ending(NamedTuple):
+    """Where a solution ends, unless rounding ends it before.
+
+    The last few steps together lowered J by at most objective_tol·|J|, and ‖B − A·c‖ ≤ tol·‖B‖; or so many
+    steps were taken.
+    """
+
+    objective_tol: float
+    max_steps: int
+    tol: float = 1.0  # any residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,54 +310,30 @@ class ToeplitzProblem:
         return diagonal
 
     def solve(
-        self,
-        target: int,
-        alpha: float,
-        *,
-        tol: float,
-        objective_tol: float,
-        max_steps: int,
-        start: np.ndarray | None = None,
+        self, target: int, alpha: float, ending: Ending, start: np.ndarray | None = None
     ) -> ToeplitzSolution:
         """c for one target; see `solve_for`."""
-        if self.sums.squares[target] <= _CONSTANT * self.sums.weight:
+        squares = float(self.sums.squares[target])
+        if squares <= _CONSTANT * self.sums.weight:
             return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0)
-        return self.solve_for(
-            self.right_side(target),
-            alpha,
-            float(self.sums.squares[target]),
-            tol=tol,
-            objective_tol=objective_tol,
-            max_steps=max_steps,
-            start=start,
-        )
+        return self.solve_for(self.right_side(target), alpha, squares, ending, start)
 
     def solve_for(
-        self,
-        B: np.ndarray,
-        alpha: float,
-        at_zero: float,
-        *,
-        tol: float,
-        objective_tol: float,
-        max_steps: int,
-        start: np.ndarray | None = None,
+        self, B: np.ndarray, alpha: float, at_zero: float, ending: Ending, start: np.ndarray | None
     ) -> ToeplitzSolution:
         """The minimum of J(c) = at_zero − 2·Re B*c + c*·A·c by conjugate gradients.
-
-        It ends where ‖B − A·c‖ ≤ tol·‖B‖ and the last few steps together lowered J by at most
-        objective_tol·|J|, or where rounding allows no step.
 
         Algorithm 9.1 of Saad, Iterative Methods for Sparse Linear Systems, 2nd edition; a step lowers J by
         step·(r*·z), section 4 of Strakoš and Tichý 2002.
         """
-        inverse, size = 1.0 / self.diagonal(alpha), _norm(B)
+        objective_tol, max_steps, tol = ending
+        inverse, size = 1.0 / self.diagonal(alpha), norm(B)
         c = np.zeros_like(B) if start is None else start.copy()
         r = B.copy() if start is None else B - self.product(c, alpha)
-        objective = at_zero - _dot(B, c) - _dot(r, c)
+        objective = at_zero - inner(B, c) - inner(r, c)
         p, before, gains = np.zeros_like(B), np.inf, list[float]()
         while len(gains) < max_steps:
-            error = _norm(r)
+            error = norm(r)
             # The residual alone would end too early: B is mostly of long waves, and what short waves explain
             # of the rows is small beside it and large beside J. On terrain of 6.5 million rows a residual of
             # 1e-3 came after 6 to 15 steps, when held-out errors were up to 4 % above their last ones.
@@ -361,11 +341,11 @@ class ToeplitzProblem:
             if error <= tol * size and (has_settled or error <= _ROUNDING * size):
                 break
             z = inverse * r
-            decrease = _dot(r, z)
+            decrease = inner(r, z)
             p *= decrease / before
             p += z
             Ap = self.product(p, alpha)
-            curvature = _dot(p, Ap)
+            curvature = inner(p, Ap)
             if not (0 < curvature < np.inf and decrease > 0):  # T is definite up to the error of its sums
                 break
             step, before = decrease / curvature, decrease
@@ -373,12 +353,12 @@ class ToeplitzProblem:
             r -= step * Ap
             gains.append(step * decrease)
             objective -= gains[-1]
-        return ToeplitzSolution(c, float(_norm(r) / size) if size > 0 else 0.0, len(gains))
+        return ToeplitzSolution(c, float(norm(r) / size) if size > 0 else 0.0, len(gains))
 
     def norm(self, c: np.ndarray) -> float:
         """‖c‖ without the intercept."""
         own = abs(c[self._zero]) ** 2 if self.fit_intercept else 0.0
-        return float(np.sqrt(max(0.0, _dot(c, c) - own)))
+        return float(np.sqrt(max(0.0, inner(c, c) - own)))
 
     # How the model varies.
 
@@ -402,20 +382,12 @@ class ToeplitzProblem:
         # deviations too large where rows are far away; from 0 it makes them too small. In the middle of a gap
         # of three widths, n = 20,000, Matérn 3/2, the deviation was 1.35, 1.08 and 1 times that of 1e-6 for
         # tolerances of 1e-4, 1e-5 and 1e-6, after 82, 165 and 303 steps. Near rows all agree.
-        found = self.solve_for(
-            B,
-            alpha,
-            0.0,
-            tol=_ANY_RESIDUAL,
-            objective_tol=_SAMPLE_TOL,
-            max_steps=_SAMPLE_STEPS,
-            start=xi / np.sqrt(alpha),
-        )
-        dimension = _dot(found.c, B) - alpha * self.norm(found.c) ** 2
+        found = self.solve_for(B, alpha, 0.0, _OF_SAMPLE, xi / np.sqrt(alpha))
+        dimension = inner(found.c, B) - alpha * self.norm(found.c) ** 2
         return self.functions(found.c), dimension
 
 
-_SAMPLE_TOL, _SAMPLE_STEPS = 1e-5, 500  # of variances, which 64 samples give to 18 %
+_OF_SAMPLE = Ending(1e-5, 500)  # for variances, which 64 samples give to 18 %
 
 
 def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -437,16 +409,6 @@ class ToeplitzSolution:
     steps: int
 
 
-def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Re x*y without BLAS, whose threads would wait for each other on busy cores."""
-    x, y = x.reshape(-1).view(np.float64), y.reshape(-1).view(np.float64)
-    return float(np.einsum("i,i->", x, y))
-
-
-def _norm(x: np.ndarray) -> float:
-    return float(np.sqrt(_dot(x, x)))
-
-
 def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.ndarray) -> float:
     """Σ s(y − f)² of rows from their own sums: Σ s·y² − 2·Re b*C + C*·T(v)·C, exact for every f.
 
@@ -458,7 +420,7 @@ def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.nda
     twice = np.full(C.shape[-1], 2.0)
     twice[0] = 1.0
     return max(
-        0.0, float(sums.squares[target]) + _dot(np.ascontiguousarray(C * twice), np.ascontiguousarray(TC))
+        0.0, float(sums.squares[target]) + inner(np.ascontiguousarray(C * twice), np.ascontiguousarray(TC))
     )
 
 
@@ -469,10 +431,8 @@ def held_out_path(
     training: ToeplitzProblem,
     held_out: ToeplitzSums,
     alphas: Sequence[float],
-    *,
-    objective_tol: float,
-    max_steps: int,
-    patience: int = 2,
+    ending: Ending,
+    patience: int,
 ) -> Iterator[tuple[float, np.ndarray, int]]:
     """Yield alpha, the squared errors of the held-out rows a target, and steps, from the largest alpha down.
 
@@ -484,14 +444,7 @@ def held_out_path(
     for alpha in alphas:
         errors, steps = np.empty(len(starts)), 0
         for target, start in enumerate(starts):
-            found = training.solve(
-                target,
-                alpha,
-                tol=_ANY_RESIDUAL,
-                objective_tol=objective_tol,
-                max_steps=max_steps,
-                start=start,
-            )
+            found = training.solve(target, alpha, ending, start)
             starts[target], steps = found.c, steps + found.steps
             errors[target] = squared_error(held_out, toeplitz, target, training.functions(found.c))
         yield alpha, errors, steps

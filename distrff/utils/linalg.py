@@ -181,6 +181,17 @@ def inverse_of_triangle(L: np.ndarray) -> np.ndarray:
     return A
 
 
+def inner(x: np.ndarray, y: np.ndarray) -> float:
+    """Re x*y of float64 or complex128 without BLAS, whose threads would wait for each other on busy cores."""
+    x, y = x.reshape(-1).view(np.float64), y.reshape(-1).view(np.float64)
+    return float(np.einsum("i,i->", x, y))
+
+
+def norm(x: np.ndarray) -> float:
+    """‖x‖, likewise."""
+    return float(np.sqrt(inner(x, x)))
+
+
 # Products of a tile of features with few vectors.
 #
 # BLAS takes several times as long for a few vectors as for one: for a float32 tile of 512 × 2048 OpenBLAS

@@ -445,6 +445,7 @@ def test_times_beside_x_are_of_it_where_they_are_to_be_features():
     assert names(extra=["day"], datetime="seconds") == names(datetime="seconds") == ("b", "day", "at")
     assert names(extra="day", ids="at", datetime="seconds") == names(drop="at", datetime="seconds")
     assert names(extra=["day"], groups="day", datetime="seconds") == ("b", "at")
+    assert names(extra=["day"], drop="day", datetime="seconds") == ("b", "at")
     assert names(extra=["day", "at"]) == names(extra=None, drop=["day", "at"]) == ("b",)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from distrff.solvers.toeplitz import (
+    Ending,
     SumsOfRows,
     Toeplitz,
     ToeplitzProblem,
@@ -124,7 +125,7 @@ def test_the_solution_is_that_of_the_dense_system(rng, modes, fit_intercept, alp
     least = np.linalg.eigvalsh(A)[0]
     tol = 1e-10
     for target, right in enumerate(B):
-        found = problem.solve(target, alpha, tol=tol, objective_tol=1.0, max_steps=2000)
+        found = problem.solve(target, alpha, Ending(1.0, 2000, tol))
         expected = np.linalg.solve(A, right)
         # ‖c − c̃‖ ≤ ‖r‖/λ with ‖r‖ ≤ tol·‖B‖; the residual that conjugate gradients update and the dense
         # solution are off by some units of ‖A‖‖c‖.
@@ -160,8 +161,7 @@ ALPHAS = np.geomspace(1e4, 1e-6, 21)
 
 
 def path_of(training, held_out, patience=2):
-    settings = {"objective_tol": 1e-8, "max_steps": 2000, "patience": patience}
-    return list(held_out_path(training, held_out, ALPHAS, **settings))
+    return list(held_out_path(training, held_out, ALPHAS, Ending(1e-8, 2000), patience))
 
 
 @pytest.mark.parametrize("patience", [1, 2, 4])
@@ -193,7 +193,7 @@ def test_a_path_has_the_errors_of_separate_solutions(rng):
     assert len(path) > 5
     for alpha, errors, steps in path:
         for target, error in enumerate(errors):
-            one = problem.solve(target, alpha, tol=1e-12, objective_tol=1e-15, max_steps=2000)
+            one = problem.solve(target, alpha, Ending(1e-15, 2000, 1e-12))
             expected = squared_error(held_out, toeplitz, target, problem.functions(one.c))
             # The objective is within 1e-8 of its least; an error moves by the root of that.
             assert error == pytest.approx(expected, rel=1e-2, abs=1e-6)

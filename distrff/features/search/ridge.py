@@ -19,7 +19,7 @@ from distrff.features.search.sample import FARTHEST, HeldOutError, SearchSample,
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
 from distrff.solvers.ridge import noise_floor, path_ridge
-from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
+from distrff.solvers.toeplitz import Ending, SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.linalg import OneHotTile, factor, solve_factor
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed
@@ -371,7 +371,7 @@ def binned_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
 
 
 _KERNEL_TOL = 1e-3
-_OBJECTIVE_TOL, _MAX_STEPS = 3e-3, 200  # of objectives that are only compared
+_ENDING = Ending(3e-3, 200)  # of objectives that are only compared
 _EPS = 1e-8
 _PRESUMED_PRODUCTS = 60  # of a width
 
@@ -432,13 +432,7 @@ class EquispacedRidge(SmallRidge):
     def _values_at(self, problem: ToeplitzProblem, alpha: float) -> np.ndarray:
         F = np.empty((self.sample.n_held_out, self.sample.Y.shape[1]))
         for target in range(F.shape[1]):
-            found = problem.solve(
-                target,
-                alpha * self._sums.weight,
-                tol=1.0,
-                objective_tol=_OBJECTIVE_TOL,
-                max_steps=_MAX_STEPS,
-            )
+            found = problem.solve(target, alpha * self._sums.weight, _ENDING)
             F[:, target] = values_at(self._points, whole_of(problem.functions(found.c)), _EPS).real
         return F
 
