@@ -89,7 +89,7 @@ FITS: dict[str, tuple[Callable[..., Any], str]] = {
     "sgd": (partial(ridge, solver="sgd", max_sweeps=41), "one"),
     "alpha by folds": (partial(ridge, alpha="cv", scale="standard", cv=3), "many"),
     "alpha by one fold": (partial(ridge, alpha="gcv"), "one"),
-    "cg by folds": (partial(ridge, alpha="cv", solver="cg"), "one"),
+    "cg by folds": (partial(ridge, alpha="cv", solver="cg", alphas=[0.1, 1.0], cv=3), "one"),
     "sgd by folds": (partial(ridge, alpha="cv", solver="sgd"), "one"),
     "alphas by sgd": (partial(ridge, alpha=[1.0, 2.0], solver="sgd"), "many"),
     "an alpha a target": (partial(ridge, alpha=[1.0, 10.0, 100.0]), "many"),

@@ -185,8 +185,9 @@ def with_constant(X, column, value=7.0):
     return np.insert(X, column, value, axis=1)
 
 
-@pytest.mark.parametrize("scale", ["none", "standard"])
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize(
+    ("kernel", "scale"), [*((kernel, "none") for kernel in KERNELS), (KERNELS[0], "standard")], ids=repr
+)
 def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
     """It is left out of the widths and named in the report, and its later values change no prediction."""
     X, y, _ = of_three_columns(rng, 60, d=3)

@@ -72,9 +72,9 @@ def test_the_mean_product_is_the_kernel(rng, sampling, kernel, form):
     # frequencies each: exactly its shares.
     X, seed = 2.0 * np.tri(6, 5, -1), seed_of(rng)
     options = dict(kernel=kernel, n_columns=5, n_components=48, form=form)
-    products = [pairs(fitted(sampling, seed=seed + i, **options).transform(X)) for i in range(300)]
+    products = [pairs(fitted(sampling, seed=seed + i, **options).transform(X)) for i in range(150)]
     expected = kernel(X)[np.triu_indices(6, 1)]
-    # Eight standard errors over independent seeds: Student's t of 299 degrees, whose tails of 1e-13 grow
+    # Eight standard errors over independent seeds: Student's t of 149 degrees, whose tails of 3e-13 grow
     # a hundredfold by a skewness of the products below .5. The floor is a pair whose products hardly vary.
     for part, k in ((np.real, expected), (np.imag, 0.0)):
         mean, error = mean_and_error([part(p) for p in products])

@@ -64,9 +64,9 @@ ESTIMATORS = {
     "conjugate gradients": lambda: small_ridge(1e-2, solver="cg"),
     "SGD": lambda: small_ridge(1.0, solver="sgd", max_sweeps=8, tol=0.1),
     "binning": lambda: drf.KernelRidge(
-        drf.RandomBinningFeatures(drf.Laplacian(4.0), 8), "cv", random_state=0
+        drf.RandomBinningFeatures(drf.Laplacian(4.0), 8), "cv", alphas=[0.1, 1.0], cv=3, random_state=0
     ),
-    "hinge": lambda: margin_classifier("hinge", fourier(32)),
+    "hinge": lambda: margin_classifier("hinge", fourier(16)),
     "chosen C": lambda: margin_classifier("squared_hinge", fourier(16), "cv", Cs=[0.01, 1.0], cv=3),
     "logistic": lambda: margin_classifier("logistic", fourier(32)),
     "components": lambda: drf.KernelPCA(fourier(32), n_components=2, random_state=0),

@@ -37,13 +37,10 @@ model.predict(X)
 
 
 def test_a_fit_of_rows_in_memory_loads_what_it_needs():
-    """dask.array and finufft take half a second to load, a small fit much less."""
-    assert not loaded_by(_FIT) & {"dask.array", "finufft", "zarr"}
-
-
-def test_sums_over_rows_load_no_decomposition():
-    """It takes 12 MB and half a second of each worker, and only some transformers need it."""
-    assert "sklearn.decomposition" not in loaded_by("import distrff.fitting.rows")
+    """Each of these takes half a second to load, a small fit much less."""
+    loaded = loaded_by(_FIT)
+    assert not loaded & {"dask.array", "finufft", "zarr", "sklearn.decomposition"}
+    assert "distrff.fitting.rows" in loaded  # all that a worker loads for sums
 
 
 def test_the_version_is_the_distribution_s_and_its_entry_points_name_one_command():

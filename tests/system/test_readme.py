@@ -40,6 +40,8 @@ def test_what_it_shows_runs_in_order(tmp_path, monkeypatch, capsys, cluster, rng
     small = ["--n-rows", "3000", "--n-columns", "4", "--n-components", "64", "--workers", "1"]
     done = runner.invoke(main, ["quickstart", *small])
     assert done.exit_code == 0, done.output
+    for text in ("kernel ridge", "linear ridge", "best possible", "report.html"):
+        assert text in done.stdout
     (python,) = blocks(TEXT, "python")
     assert len(python.splitlines()) == 6  # the import, and five lines
     names: dict[str, object] = {}
