@@ -207,7 +207,7 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 @dataclass(frozen=True)
 class FoldCensus(Reduction):
-    """Reduction to the weight of each sum's rows by class, and the number of rows that no fold judges.
+    """Reduction to the rows of positive weight of each sum by class, and those that no fold judges.
 
     An array of shape (n_sums + 1, n_classes), whose last row begins with that number; one class of numbers.
     """
@@ -230,7 +230,8 @@ class FoldCensus(Reduction):
             if isinstance(self.targets, ClassTargets):
                 classes = self.targets.indices(block.y)
             own = slice(None) if entered.rows is None else entered.rows
-            np.add.at(total, (entered.numbers, classes[own]), 1.0 if s is None else s[own])
+            # Not their weights, of which a difference of equal sums may not be 0.
+            np.add.at(total, (entered.numbers, classes[own]), 1 if s is None else s[own] > 0)
             total[-1, 0] += np.count_nonzero(self.folds.held_out(keys).counts() == 0)
         return total
 
