@@ -24,6 +24,7 @@ from distrff.fitting.rows import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     FoldCensus,
+    FoldCensusReduction,
     MapSumsReduction,
     RowReduction,
 )
@@ -289,9 +290,9 @@ def prepare(fit: FitContext) -> PreparedFit:
     targets = _targets(statistics, problem)
     # Before the map, whose search may take minutes.
     problem.check_targets(targets)
-    n_never_held_out = 0
+    census = None
     if problem.folds.may_lack and not problem.grows:
-        problem, n_never_held_out = with_usable_folds(fit, targets)
+        problem, census = with_usable_folds(fit, targets)
         fit = replace(fit, problem=problem)
     if fit.start is not None:
         fit.start.check(targets)
@@ -322,20 +323,20 @@ def prepare(fit: FitContext) -> PreparedFit:
         features=features,
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
         weight=weight,
-        n_never_held_out=n_never_held_out,
+        census=census,
     )
 
 
-def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
+def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldCensus]:
     """The problem without folds that judge no row, or whose models have no rows of some class.
 
-    And how many rows no fold judges.
+    And what its folds hold and judge.
     """
     folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
-    census = fit.sum("fold census", FoldCensus(folds, targets, cuts.tile_rows), cuts)
+    census = fit.sum("fold census", FoldCensusReduction(folds, targets, cuts.tile_rows), cuts)
     lacks = {}
     for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
-        judged, fitted = (of_sums @ census[:-1] for of_sums in coefs)
+        judged, fitted = (of_sums @ census.weights for of_sums in coefs)
         if not judged.sum() > 0:
             lacks[fold] = "it holds no row of positive weight out"
         elif not fitted.sum() > 0:
@@ -345,7 +346,7 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
                 f"the rows of its model lack the class {targets.classes[~(fitted > 0)].tolist()[0]!r}"
             )
     if not lacks:
-        return fit.problem, int(census[-1, 0])
+        return fit.problem, census
     alike = {why: [fold + 1 for fold in lacks if lacks[fold] == why] for why in lacks.values()}
     skipped = listed([f"fold {listed(of)} of {folds.n_folds}: {why}" for why, of in alike.items()])
     if len(lacks) == folds.n_folds:
