@@ -334,9 +334,23 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldC
     """
     folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
     census = fit.sum("fold census", FoldCensusReduction(folds, targets, cuts.tile_rows), cuts)
+    kept = usable_folds(folds, census.counts, targets)
+    if len(kept) == folds.n_folds:
+        return fit.problem, census
+    # Rows of the others are held out by none: few fits need another pass that counts them.
+    problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
+    return with_usable_folds(replace(fit, problem=problem), targets)
+
+
+def usable_folds(folds: Folds, rows: np.ndarray, targets: Targets) -> tuple[int, ...]:
+    """The numbers of the folds that have a model and rows to judge it, with a warning on the others.
+
+    `rows` of shape (n_sums, n_classes) are the rows of each sum, or their weight; the latter of all classes
+    together. Raises InputError if there is no such fold.
+    """
     lacks = {}
     for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
-        judged, fitted = (of_sums @ census.weights for of_sums in coefs)
+        judged, fitted = (of_sums @ rows for of_sums in coefs)
         if not judged.sum() > 0:
             lacks[fold] = "it holds no row of positive weight out"
         elif not fitted.sum() > 0:
@@ -346,7 +360,7 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldC
                 f"the rows of its model lack the class {targets.classes[~(fitted > 0)].tolist()[0]!r}"
             )
     if not lacks:
-        return fit.problem, census
+        return tuple(range(folds.n_folds))
     alike = {why: [fold + 1 for fold in lacks if lacks[fold] == why] for why in lacks.values()}
     skipped = listed([f"fold {listed(of)} of {folds.n_folds}: {why}" for why, of in alike.items()])
     if len(lacks) == folds.n_folds:
@@ -354,10 +368,7 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldC
             f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give {folds.remedy}"
         )
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
-    kept = tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
-    # Rows of the others are held out by none: few fits need another pass that counts them.
-    problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
-    return with_usable_folds(replace(fit, problem=problem), targets)
+    return tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
 
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:

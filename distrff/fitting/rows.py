@@ -209,7 +209,7 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 class FoldCensus(Sums):
     """What the sums of folds hold, and which rows of positive weight the folds judge."""
 
-    weights: np.ndarray  # (n_sums, n_classes): Σs of each sum's rows; one class of numbers
+    counts: np.ndarray  # (n_sums, n_classes): rows of positive weight; one class of numbers
     n_never_held_out: int
     n_repeated: int  # rows that several folds judge
     judged: Moments | None  # of numeric targets; a row counts once for each fold that judges it
@@ -244,13 +244,14 @@ class FoldCensusReduction(Reduction):
         classes = np.zeros(len(keys), np.intp)
         if isinstance(self.targets, ClassTargets):
             classes = self.targets.indices(block.y)
-        np.add.at(found.weights, (entered.numbers, classes[sums_rows]), s[sums_rows])
+        # Not their weights, of which a difference of equal sums may not be 0.
+        np.add.at(found.counts, (entered.numbers, classes[sums_rows]), s[sums_rows] > 0)
         counts, judged = judges.counts()[s > 0], found.judged
         if judged is not None:
             Y = np.reshape(block.y, (len(keys), -1)).astype(np.float64, copy=False)
             judged = Moments.of(Y[judged_rows], s[judged_rows])
         never, repeated = (int(np.count_nonzero(some)) for some in (counts == 0, counts > 1))
-        return FoldCensus(found.weights, never, repeated, judged)
+        return FoldCensus(found.counts, never, repeated, judged)
 
 
 # The pass for the sums over all rows that the fit of a feature map takes.
