@@ -334,9 +334,8 @@ class ToeplitzStatistics(RowSums):
         return len(self.parts)
 
     @property
-    def weight(self) -> float:
-        """Σs."""
-        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
+    def weights(self) -> np.ndarray:
+        return np.array([part.weight for part in self.parts])
 
     @property
     def features(self) -> EquispacedFourierFeatures:

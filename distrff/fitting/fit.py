@@ -342,18 +342,18 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldC
     return with_usable_folds(replace(fit, problem=problem), targets)
 
 
-def usable_folds(folds: Folds, rows: np.ndarray, targets: Targets) -> tuple[int, ...]:
+def usable_folds(folds: Folds, rows: np.ndarray, targets: Targets, *, above: float = 0.0) -> tuple[int, ...]:
     """The numbers of the folds that have a model and rows to judge it, with a warning on the others.
 
-    `rows` of shape (n_sums, n_classes) are the rows of each sum, or their weight; the latter of all classes
-    together. Raises InputError if there is no such fold.
+    `rows` of shape (n_sums, n_classes) are counts, or weights of all classes together, in which `above` is
+    rounding. Raises InputError if there is no such fold.
     """
     lacks = {}
     for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
         judged, fitted = (of_sums @ rows for of_sums in coefs)
-        if not judged.sum() > 0:
+        if not judged.sum() > above:
             lacks[fold] = "it holds no row of positive weight out"
-        elif not fitted.sum() > 0:
+        elif not fitted.sum() > above:
             lacks[fold] = "no row is left to fit its model to"
         elif isinstance(targets, ClassTargets) and not (fitted > 0).all():
             lacks[fold] = (

@@ -24,7 +24,8 @@ from distrff.utils.validation import check_count, one_of
 
 LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
 """The remedy for sums that cannot be added."""
-_ROUNDING = 1e-8  # of sums of weights, which may come from transforms
+WEIGHT_ROUNDING = 1e-8
+"""Of sums of weights, which may come from transforms."""
 
 
 class OfTable(Protocol):
@@ -80,8 +81,13 @@ class RowSums(ABC):
 
     @property
     @abstractmethod
+    def weights(self) -> np.ndarray:
+        """Σs of each sum, (n_sums,)."""
+
+    @property
     def weight(self) -> float:
-        """Σs."""
+        """Σs of all rows."""
+        return float((self.by_folds.total * self.weights).sum())
 
     @property
     def by_folds(self) -> Folds:
@@ -158,7 +164,7 @@ class RowSums(ABC):
         if type(other) is not type(self):
             return NotImplemented
         coded = self._of_one_kind(other)
-        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
+        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + WEIGHT_ROUNDING):
             raise InputError(
                 f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
                 f"of weight {self.weight:g}; subtract rows that {self.words[1]}"
@@ -343,10 +349,9 @@ class GramStatistics(RowSums):
         return combined([self.A], self.by_folds.total)
 
     @property
-    def weight(self) -> float:
-        """Σs."""
+    def weights(self) -> np.ndarray:
         D = self.specification.n_features
-        return float((self.by_folds.total * self.A[:, D, D]).sum())
+        return self.A[:, D, D]
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.dtype}>"

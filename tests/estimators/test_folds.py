@@ -296,6 +296,31 @@ def test_a_fold_each_of_many_groups_takes_memory_of_their_squares_alone(rng: np.
 # Sums in parts and in files.
 
 
+@pytest.mark.parametrize("is_equispaced", [False, True])
+def test_sums_skip_folds_without_a_model_as_fits_do(rng: np.random.Generator, is_equispaced: bool) -> None:
+    X, cv = np.c_[rng.normal(size=N), np.arange(N) / 10.0], ForwardFolds(1, 5, gap=9)
+    y, features = np.sin(X[:, 0]), fourier(16)
+    if is_equispaced:
+        features = drf.EquispacedFourierFeatures(drf.Gaussian(2.0))
+    fits: list[Any] = []
+    for make in (
+        lambda: drf.KernelRidge(features, cv=cv, alphas=[0.1, 1.0], scale="none", random_state=0).fit(X, y),
+        lambda: drf.KernelRidge(alphas=[0.1, 1.0]).fit_gram(
+            drf.gram(X, features, y, cv=cv, scale="none", random_state=0)
+        ),
+        lambda: drf.KernelRidge(features, cv=cv, alphas=[0.1, 1.0], scale="none", random_state=0).partial_fit(
+            X, y
+        ),
+    ):
+        with pytest.warns(DataWarning, match="fold 1 of 5: no row is left to fit its model to"):
+            fits.append(make())
+    for found in fits[1:]:
+        assert found.report_["folds"]["n_folds"] == 4
+        np.testing.assert_allclose(
+            found.cv_results_["fold_scores"], fits[0].cv_results_["fold_scores"], rtol=1e-5
+        )
+
+
 @pytest.mark.parametrize(
     "folds", [GroupFolds(), ForwardFolds(0, 3, gap=0.1), BlockFolds([0, 1], buffer=0.1)], ids=str
 )
