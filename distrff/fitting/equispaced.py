@@ -334,8 +334,10 @@ class ToeplitzStatistics(RowSums):
         return len(self.parts)
 
     @property
-    def weights(self) -> np.ndarray:
-        return np.array([part.weight for part in self.parts])
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        of_parts = [(part.weight, part.sums, part.squares) for part in self.parts]
+        weights, sums, squares = (np.array(values) for values in zip(*of_parts, strict=True))
+        return weights, sums, squares
 
     @property
     def features(self) -> EquispacedFourierFeatures:

@@ -133,7 +133,7 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
     solve: Any = fit_statistics if isinstance(sums, GramStatistics) else fit_toeplitz_statistics
     if problem.penalty.search == "cv" and sums.folds is not None and sums.folds.may_lack:
         rounding = WEIGHT_ROUNDING * sums.weight
-        kept = usable_folds(sums.folds, sums.weights[:, None], sums.targets, above=rounding)
+        kept = usable_folds(sums.folds, sums.moments[0][:, None], sums.targets, above=rounding)
         if len(kept) < sums.folds.n_folds:
             sums = replace(sums, folds=SomeFolds(sums.folds, kept))
     result: FitResult = solve(sums, problem)

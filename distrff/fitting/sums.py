@@ -13,7 +13,14 @@ from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
-from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.coding import (
+    Moments,
+    NumericTargets,
+    Scaling,
+    Targets,
+    coding_from_parts,
+    coding_parts,
+)
 from distrff.preprocessing.folds import Folds, HashFolds, same_rule
 from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
@@ -81,13 +88,25 @@ class RowSums(ABC):
 
     @property
     @abstractmethod
-    def weights(self) -> np.ndarray:
-        """Σs of each sum, (n_sums,)."""
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Σs, Σs·y and Σs·y² of each sum: (n_sums,), and twice (n_sums, k), of coded targets."""
 
     @property
     def weight(self) -> float:
         """Σs of all rows."""
-        return float((self.by_folds.total * self.weights).sum())
+        return float((self.by_folds.total * self.moments[0]).sum())
+
+    def judged(self, targets: Moments, folds: Folds) -> Moments:
+        """Moments of numeric targets in which a row counts once for each of the folds that judges it.
+
+        `targets` are those of all rows, and the result where each row is judged once.
+        """
+        judges = folds.test.sum(axis=0, dtype=float)
+        if np.array_equal(judges, folds.total):
+            return targets
+        s, sy, syy = (judges @ of_sums for of_sums in self.moments)
+        squares = np.square(self.targets.scale) * np.maximum(syy - sy**2 / s, 0.0)
+        return replace(targets, weight=float(s), squares=squares, small=np.zeros(len(squares), bool))
 
     @property
     def by_folds(self) -> Folds:
@@ -349,9 +368,9 @@ class GramStatistics(RowSums):
         return combined([self.A], self.by_folds.total)
 
     @property
-    def weights(self) -> np.ndarray:
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         D = self.specification.n_features
-        return self.A[:, D, D]
+        return self.A[:, D, D], self.A[:, D, D + 1 :], np.diagonal(self.A, 0, 1, 2)[:, D + 1 :]
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.dtype}>"
