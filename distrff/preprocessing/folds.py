@@ -7,8 +7,9 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import timedelta
-from numbers import Number
+from datetime import date, timedelta
+from decimal import Decimal
+from numbers import Real
 from operator import attrgetter
 from typing import Any, Protocol, Self
 
@@ -425,7 +426,7 @@ NO_GROUP = "drop them, or give each a group of its own"
 def group_hashes(values: Any) -> np.ndarray:
     """64 bits for each value of a column of groups, shape (n,), uint64; equal values have equal bits.
 
-    Numbers are equal whatever their type, times whatever their unit, text whatever its length.
+    Numbers are equal whatever their type, times whatever their unit or zone, text whatever its length.
 
     Raises InputError for null values, which it counts.
     """
@@ -444,20 +445,39 @@ def group_hashes(values: Any) -> np.ndarray:
     if values.dtype.kind not in "mMfbiu":
         # As objects, since pandas hashes arrays of fixed length by these.
         found = pd.util.hash_array(np.array([str(value) for value in values], dtype=object))
-        # Value by value: of numbers among text a block may hold none, or nothing else.
-        is_number = np.array([isinstance(value, Number) for value in values], bool)
-        numbers = np.array(values[is_number].tolist())
-        if numbers.dtype.kind in "fbiu":
-            found[is_number] = group_hashes(numbers)
+        # Value by value: an array of them would have a type that hangs on the others of the block.
+        is_number = np.array([isinstance(value, _NUMBERS) for value in values], bool)
+        bits = np.array([_bits(value) for value in values[is_number]], np.uint64)
+        found[is_number] = row_hash(bits, 0)
         return found
     if values.dtype.kind in "mM":
         values = values.astype(f"{values.dtype.kind}8[ns]").view(np.int64)
     if values.dtype.kind == "f":
-        whole = (values == np.floor(values)) & (np.abs(values) < 2.0**63)
-        integers = np.where(whole, values, 0).astype(np.int64)
+        values = values.astype(np.float64)
+        is_far = ~((values >= -(2.0**63)) & (values < 2.0**64))
+        is_whole = (values == np.floor(values)) & ~is_far
+        integers = np.where(is_whole, values - 2.0**64 * (values >= 2.0**63), 0).astype(np.int64)
         # The bits of a fraction are as those of some large integer, which no column has beside it.
-        values = np.where(whole, integers, values.astype(np.float64).view(np.int64))
+        bits = np.where(is_whole, integers, values.view(np.int64))
+        bits[is_far] = [hash(value) for value in values[is_far].tolist()]
+        values = bits
     return row_hash(values.astype(np.uint64), 0)
+
+
+_NUMBERS = (Real, Decimal, np.bool_, date, timedelta, np.datetime64)  # np.timedelta64 is a Real
+
+
+def _bits(value: Any) -> int:
+    """The bits of a number or a time, as `group_hashes` takes them from an array."""
+    if isinstance(value, date | timedelta):
+        value = (pd.Timestamp if isinstance(value, date) else pd.Timedelta)(value).to_numpy()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype(f"{value.dtype.kind}8[ns]").view(np.int64)
+    number = value.item() if isinstance(value, np.generic) else value
+    if not -(2**63) <= number < 2**64:
+        return hash(number) % 2**64  # Python's, which is the same for equal numbers of any type
+    whole = int(number)
+    return whole % 2**64 if whole == number else int(np.float64(number).view(np.uint64))
 
 
 def folds_by(rule: str, n_folds: int, seed: int) -> Folds:

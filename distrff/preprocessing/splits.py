@@ -493,17 +493,18 @@ class Occupancy:
 
     @classmethod
     def of(cls, points: np.ndarray) -> Occupancy:
-        extents = np.ptp(points, axis=0)
-        # At first some 2²⁰ cells over the bounds; of one value a cell has its size.
-        extents = np.where(extents > 0, extents, np.maximum(np.abs(points).max(axis=0), 2.0**-500))
-        exponents = np.frexp(extents)[1] - 20 // points.shape[1]
+        # The finest that int64 holds; a part of one value stays at them, and makes no others coarse.
+        exponents = np.frexp(np.maximum(np.abs(points).max(axis=0), 2.0**-500))[1] - 61
         cells = np.floor(np.ldexp(points, -exponents)).astype(np.int64)
         return cls._joined(exponents, cells, np.ones(len(cells), np.int64))
 
     @classmethod
     def _joined(cls, exponents: np.ndarray, cells: np.ndarray, counts: np.ndarray) -> Occupancy:
-        found = cls(exponents, *_counted(cells, counts))
-        return found if len(found.cells) <= _MAX_CELLS else found.coarser(exponents + 1)
+        # Some 2²⁰ cells over the bounds, in equal numbers a column, are enough.
+        widths = np.maximum(np.ptp(cells, axis=0) - 1.0, 0.0)
+        steps = np.maximum(np.frexp(widths)[1] - 20 // cells.shape[1], 0)
+        found = cls(exponents + steps, *_counted(cells >> steps, counts))
+        return found if len(found.cells) <= _MAX_CELLS else found.coarser(found.exponents + 1)
 
     def _at(self, exponents: np.ndarray) -> np.ndarray:
         return self.cells >> np.minimum(exponents - self.exponents, 63)
@@ -511,6 +512,11 @@ class Occupancy:
     def coarser(self, exponents: np.ndarray) -> Occupancy:
         """The same rows in cells of larger pitches."""
         return self._joined(exponents, self._at(exponents), self.counts)
+
+    def of_all_rows(self) -> Occupancy:
+        """Of a column of one value a cell is as large as that, since other rows may have more."""
+        own = np.where(self.shape == 1, np.frexp(self.first.astype(float))[1], 0)
+        return self.coarser(self.exponents + own)
 
     def merge(self, other: Occupancy) -> Occupancy:
         exponents = np.maximum(self.exponents, other.exponents)
@@ -627,6 +633,7 @@ class BlockFolds(ColumnFolds):
         return Occupancy.of(self.points(keys)) if self.pitches is None else None
 
     def decided(self, survey: Occupancy) -> Folds:
+        survey = survey.of_all_rows()
         return self._of_pitches(survey.shape * survey.pitches / _BLOCKS ** (1 / len(self.names)))
 
     def _of_pitches(self, pitches: np.ndarray) -> Self:
@@ -726,7 +733,7 @@ class CopyFolds(BlockFolds):
         return f"rows in the shape of the {self.shape} on {self.columns_called}"
 
     def decided(self, survey: Occupancy) -> Folds:
-        survey, wanted = self._shape_in(survey)
+        survey, wanted = self._shape_in(survey.of_all_rows())
         # Places that are asked for may be few.
         least = _FEWEST_GAPS if isinstance(self.like, str) else 0
         if not wanted.any() or not least <= wanted.mean() <= 0.5:
@@ -768,8 +775,8 @@ class CopyFolds(BlockFolds):
     def _wanted(self, survey: Occupancy) -> np.ndarray:
         if isinstance(self.like, str):
             return _gaps(survey.grid)
-        cells = np.floor(self._wanted_points() / survey.pitches).astype(np.int64) - survey.first
-        cells = cells[((cells >= 0) & (cells < survey.shape)).all(axis=1)]
+        cells = np.floor(self._wanted_points() / survey.pitches) - survey.first
+        cells = cells[((cells >= 0) & (cells < survey.shape)).all(axis=1)].astype(np.int64)
         if not len(cells):
             raise InputError(
                 "none of the places of `like` is within the bounds of the rows; give others, or 'gaps'"

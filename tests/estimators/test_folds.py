@@ -3,6 +3,7 @@
 import pickle
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,31 @@ N = 400
 
 def model(cv: Any = "auto", **options: Any) -> drf.KernelRidge:
     return drf.KernelRidge(fourier(16), cv=cv, **{"scale": "none", "random_state": 0} | options)
+
+
+@pytest.mark.parametrize(
+    ("make", "column"),
+    [
+        (HashFolds, None),
+        (GroupFolds, "groups"),
+        (partial(BlockFolds, ["a"]), None),
+        (partial(BlockFolds, ["a", "b"], like=[[0.0, 0.0]]), None),
+    ],
+)
+def test_a_seed_may_be_an_integer_of_numpy(rng: np.random.Generator, make: Any, column: str | None) -> None:
+    frame = table(rng)
+    given = {"X": frame[["a", "b"]], "y": frame["y"], "groups": column and frame["shop"]}
+    ours, theirs = (judged(model(make(seed=seed)).fit(**given)) for seed in (7, np.int64(7)))
+    assert ours == theirs
+
+
+def test_a_fold_without_rows_to_fit_is_skipped_whatever_the_weights(rng: np.random.Generator) -> None:
+    """Sums of weights that are equal differ by roundings, and the rest is no row."""
+    X = rng.permutation(np.concatenate([rng.uniform(k + 0.02, k + 0.98, 100) for k in range(3)]))[:, None]
+    folds = BlockFolds([0], 1.0, 3, 0.99, seed=3)
+    with pytest.warns(DataWarning, match="no row is left to fit its model to"):
+        fitted = model(folds).fit(X, X[:, 0], sample_weight=rng.uniform(0.1, 1, len(X)))
+    assert np.isfinite(fitted.cv_results_["fold_scores"]).all()
 
 
 def table(rng: np.random.Generator) -> pd.DataFrame:

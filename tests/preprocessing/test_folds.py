@@ -1,6 +1,10 @@
 """Folds: a function of row number and seed, even over every regular order of rows."""
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +113,17 @@ def test_the_hash_has_64_even_bits(rng):
     [
         [np.array([3, 1, 2]), np.array([3, 1, 2.0]), np.array([3, 1.0, True + 1], dtype=object)],
         [np.array(["b", "aa"]), np.array(["b", "aa"], dtype=object), np.array([b"b", b"aa"])],
-        [np.array(["2026-01-02"], "M8[D]"), np.array(["2026-01-02"], "M8[us]")],
+        [np.array([2**63, 2**64 - 2048], np.uint64), np.array([2.0**63, 2.0**64 - 2048])],
+        [np.array([2.5, 1e20, -1e30]), np.array([Decimal("2.5"), 10**20, np.float64(-1e30)], object)],
+        [np.array([3, 2**53 + 1]), np.array([Decimal(3), Decimal(2**53 + 1)]), np.array([3, 2**53 + 1], "O")],
+        [
+            np.array(["2026-01-02"], "M8[D]"),
+            np.array(["2026-01-02"], "M8[us]"),
+            np.array([pd.Timestamp("2026-01-02")], object),
+            np.array([pd.Timestamp("2026-01-02T01:00+01:00")], object),
+            np.array([date(2026, 1, 2)], object),
+        ],
+        [np.array([36], "m8[h]"), np.array([pd.Timedelta("36h")], object)],
     ],
 )
 def test_equal_groups_have_equal_hashes_whatever_holds_them(values):
@@ -135,6 +149,6 @@ def test_lists_are_no_groups():
 
 
 def test_the_hash_of_a_group_does_not_hang_on_the_rows_beside_it():
-    values = np.array([1, "a", 2.5, "1", 7], dtype=object)
+    values = np.array([1, "a", 2.5, "1", 7, 2**60 + 1, 2**70 + 1, True, pd.Timestamp(3)], dtype=object)
     apart = [group_hashes(np.array([value], dtype=object)) for value in values]
     np.testing.assert_array_equal(group_hashes(values), np.concatenate(apart))

@@ -21,6 +21,7 @@ from distrff.preprocessing.splits import (
     CopyFolds,
     ForwardFolds,
     GroupFolds,
+    Occupancy,
     PatternFolds,
     folds_from_dict,
     translated,
@@ -263,6 +264,34 @@ def test_folds_have_the_shape_of_the_places_to_be_predicted(rng: np.random.Gener
     assert (judged.mean(axis=0) > 0.05).all() and (judged.mean(axis=0) < 0.35).all()
     others: Any = decided(BlockFolds(["x", "y"], like=like), keys_of(x=X[::-1, 0], y=X[::-1, 1]), rng)
     np.testing.assert_array_equal(others.held, folds.held)
+
+
+@pytest.mark.parametrize("n_last", [1, 300])
+def test_parts_of_one_value_make_no_cells_of_others_coarser(rng: np.random.Generator, n_last: int) -> None:
+    X = np.array([300.0, 4e6]) + with_hole(rng)
+    X[-300:, 1] = X[-1, 1]
+    whole = Occupancy.of(X)
+    for part in (X[-n_last:], X[:1]):
+        np.testing.assert_array_equal(whole.merge(Occupancy.of(part)).exponents, whole.exponents)
+    # Each part has one value of a column, as have rows in the order of it.
+    lines = np.stack(np.meshgrid(rng.normal(size=400), rng.normal(size=50), indexing="ij"), axis=-1)
+    first, *others = map(Occupancy.of, lines)
+    for other in others:
+        first = first.merge(other)
+    whole = Occupancy.of(lines.reshape(-1, 2))
+    assert (np.abs(first.exponents - whole.exponents) <= 1).all()
+    assert first.counts.sum() == whole.counts.sum() == 20_000
+
+
+@pytest.mark.parametrize("values", [[0.0], [-7.0], [2e9], [1.0, 1 + 2**-52], [0.0, 1e-300], [1e-9, 1e9]])
+@pytest.mark.parametrize("like", [None, "gaps"])
+def test_cells_of_columns_of_few_values(rng: np.random.Generator, values: list[float], like: Any) -> None:
+    X = np.c_[rng.choice(values, 2000), rng.uniform(size=2000)]
+    folds: Any = decided(BlockFolds([0, 1], like=like), keys_of(X), rng)
+    assert (masks(folds, keys_of(X))[1].sum(axis=1) == 1).all()
+    if like is None:
+        assert (folds.pitches > 0).all()
+        assert (np.abs(X[:, 0] / folds.pitches[0]) < 2**61).all()
 
 
 def test_a_map_without_gaps_has_rows_held_out_at_random(rng: np.random.Generator) -> None:
