@@ -495,7 +495,9 @@ def with_beside(
             dtype = np.dtype("M8[us]")
         columns = {"y": Columns((name,), (name,), dtype, is_1d=True)}
         readers[name] = TableReader(table, PlainEncoding(columns, required), kept)
-    return with_readers(dataset, readers, ids=options.ids, groups=options.groups)
+    # A frame's columns for its folds come to rows that may have groups.
+    roles = {"ids": options.ids or dataset.ids, "groups": options.groups or dataset.groups}
+    return with_readers(dataset, readers, **roles)
 
 
 # Which raw columns of a table become X, y and weights, and why others are left out.

@@ -67,7 +67,7 @@ def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         return mixed_bits(
             # From row 1 on: the finaliser takes 0 to 0, which row 0 of seed 0 would be.
-            (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
+            (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(int(seed) & (2**64 - 1))
         )
 
 
