@@ -131,9 +131,10 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     if values.dtype.kind == "O":
         values = pd.Series(values).infer_objects().to_numpy()
     if values.dtype.kind == "M":
-        # As integers first: a float of nanoseconds has no seconds left to divide exactly.
-        whole, rest = np.divmod(values.astype("M8[ns]").view(np.int64), 10**9)
-        numbers = np.where(np.isnat(values), np.nan, whole + rest / 1e9)
+        # Whole seconds first: a float of nanoseconds has no seconds left to divide exactly, and nanoseconds
+        # of int64 end in 2262.
+        whole = values.astype("M8[s]")
+        numbers = whole.view(np.int64) + (values - whole) / np.timedelta64(1, "s")
     elif values.dtype.kind in "biuf":
         numbers = values.astype(np.float64)
     else:

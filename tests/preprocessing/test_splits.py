@@ -441,6 +441,19 @@ def test_spans_of_a_column_see_nothing_after_them(
     assert isinstance(folds, ForwardFolds) and folds.error == 0
 
 
+@pytest.mark.parametrize("unit", ["D", "s", "us"])
+def test_times_that_nanoseconds_do_not_hold_are_in_order(unit: str) -> None:
+    t = np.array(["0001-01-01", "1969-12-31", "2026-01-31", "9999-12-31"], f"M8[{unit}]")
+    expected = t.astype("M8[s]").astype(float)
+    np.testing.assert_array_equal(splits._numbers(t, "t"), expected)
+    keys = keys_of(t=np.repeat(t, 30))
+    fitted, judged = masks(decided(ForwardFolds("t", 3), keys), keys)
+    for fold in range(3):
+        assert keys.columns["t"][fitted[:, fold]].max() < keys.columns["t"][judged[:, fold]].min()
+    nano = np.array(["1969-12-31T23:59:59.999999999", "1970-01-01T00:00:00.000000001"], "M8[ns]")
+    np.testing.assert_array_equal(splits._numbers(nano, "t"), [-1 + 0.999999999, 1e-9])
+
+
 def test_several_columns_are_a_compound_order(rng: np.random.Generator) -> None:
     day = rng.permutation(np.repeat(np.arange(400), 2))
     dates = np.datetime64("2024-11-20", "D") + day
