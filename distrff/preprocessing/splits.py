@@ -130,6 +130,8 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     """A column as float64 numbers; times in seconds since 1970."""
     if values.dtype.kind == "O":
         values = pd.Series(values).infer_objects().to_numpy()
+        if pd.api.types.infer_dtype(values) == "datetime":  # with zones, of which there may be several
+            values = pd.to_datetime(values, utc=True).tz_localize(None).to_numpy()
     if values.dtype.kind == "M":
         # Whole seconds first: a float of nanoseconds has no seconds left to divide exactly, and nanoseconds
         # of int64 end in 2262.

@@ -454,6 +454,14 @@ def test_times_that_nanoseconds_do_not_hold_are_in_order(unit: str) -> None:
     np.testing.assert_array_equal(splits._numbers(nano, "t"), [-1 + 0.999999999, 1e-9])
 
 
+@pytest.mark.parametrize("zones", [["UTC"], ["Asia/Tokyo"], ["+01:00", "+02:00"]])
+def test_times_of_any_zones_are_in_order(zones: list[str]) -> None:
+    t = pd.date_range("2026-01-31", periods=60, freq="h", tz="UTC")
+    column = np.array([time.tz_convert(zones[i % len(zones)]) for i, time in enumerate(t)], dtype=object)
+    expected = t.tz_localize(None).to_numpy().astype("M8[s]").astype(float)
+    np.testing.assert_array_equal(splits._numbers(column, "t"), expected)
+
+
 def test_several_columns_are_a_compound_order(rng: np.random.Generator) -> None:
     day = rng.permutation(np.repeat(np.arange(400), 2))
     dates = np.datetime64("2024-11-20", "D") + day
