@@ -303,9 +303,13 @@ class OrderCounts:
     def of(cls, values: np.ndarray, counts: np.ndarray, error: int = 0) -> OrderCounts:
         values, counts = _counted(values, counts)
         if len(values) > _MAX_KEPT:
-            # Ranks of the values that stay are exact here; those that another part has between are not.
-            values, counts = values[::2], np.add.reduceat(counts, np.arange(0, len(values), 2))
-            error += int(counts.max())
+            # Those are joined that end in the same of 2¹⁶ runs of rows. Ranks of the values that stay are
+            # exact here; those that another part has between are not.
+            ends = np.cumsum(counts)
+            starts = np.flatnonzero(np.diff((ends - 1) // -(-ends[-1] // _MAX_KEPT), prepend=-1))
+            joined = np.add.reduceat(counts, starts)
+            error += int((joined - counts[starts]).max())
+            values, counts = values[starts], joined
         return cls(values, counts, error)
 
     def merge(self, other: OrderCounts) -> OrderCounts:

@@ -22,6 +22,7 @@ from distrff.preprocessing.splits import (
     ForwardFolds,
     GroupFolds,
     Occupancy,
+    OrderCounts,
     PatternFolds,
     folds_from_dict,
     translated,
@@ -491,6 +492,15 @@ def test_ranks_of_many_values_are_known_to_within_the_stated_error(
     assert f"of equal sizes to within {survey.error:,} rows" in folds.words
     n_judged = masks(folds, keys_of(t=t))[1].sum(axis=0)
     assert np.abs(n_judged - len(t) / 6).max() <= 2 * (survey.error + survey.counts.max())
+
+
+@pytest.mark.parametrize("n_rows", [1100, 5000])
+def test_a_part_of_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
+    monkeypatch.setattr(splits, "_MAX_KEPT", 512)
+    t = np.r_[np.zeros(n_rows // 2), np.arange(n_rows // 2) + 1.0]
+    survey = OrderCounts.of(t[:, None], np.ones(n_rows, np.int64))
+    assert 180 <= len(survey.values) <= 512 and survey.counts.sum() == n_rows
+    assert survey.error <= n_rows / 512  # the rows of the value 0 are together anyway
 
 
 # Splitters of scikit-learn.
