@@ -331,8 +331,8 @@ class ForwardFolds(RoleFolds):
         By default the row number.
     n_folds : int
     gap : float, or a span such as "7d"
-        Rows nearer than this before the span are left out of its model, in the column's units; of times a
-        span such as "7d". Of row numbers a number of rows.
+        Rows before the span that are no farther from it than this are left out of its model, in the column's
+        units; of times a span such as "7d". Of row numbers a number of rows.
     window : float, or a span such as "7d", optional
         Of the rows before the gap a model has those at most so far back; by default all.
     """
@@ -624,7 +624,7 @@ class BlockFolds(ColumnFolds):
     def words(self) -> str:
         sizes = zip(() if self.pitches is None else self.pitches, self.kinds, strict=False)
         cells = " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
-        near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
+        near = f", less rows no farther than {self.buffer:g}" if self.buffer else ""
         return f"{cells} cells of {self.columns_called}{near}".lstrip()
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
