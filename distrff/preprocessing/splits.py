@@ -896,12 +896,14 @@ class PatternFolds(RoleFolds):
         """The folds of rows to fit and rows to judge by position, and the numbers of all rows."""
         if not splits:
             raise InputError("it yields no rows to judge")
-        roles = np.zeros((n_rows, len(splits)), np.int8)
+        roles, rows = np.zeros((n_rows, len(splits)), np.int8), np.arange(n_rows)
         for fold, (train, test) in enumerate(splits):
             roles[train, fold] = -1
             if roles[test, fold].any():
                 raise InputError("it judges rows that it is fitted to; give disjoint rows")
             roles[test, fold] = 1
+            if np.count_nonzero(roles[:, fold]) < sum(len(rows[given]) for given in (train, test)):
+                raise InputError("it repeats rows, which count once here; give one that draws each row once")
         patterns, numbers = np.unique(roles, axis=0, return_inverse=True)
         return cls(len(splits), name, roles=patterns.T), numbers.ravel()
 

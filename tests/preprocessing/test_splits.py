@@ -553,6 +553,12 @@ def test_any_disjoint_rows_to_fit_and_to_judge_are_folds(seed: int, n_folds: int
     np.testing.assert_array_equal(judged, roles == 1)
 
 
+@pytest.mark.parametrize("rows", [([0, 0, 1], [2]), ([0, 1], [2, 2]), ([0, 1, -4], [2])])
+def test_a_row_twice_is_refused(rows: Any) -> None:
+    splits_of = [([0], [1]), tuple(map(np.array, rows))]
+    assert "repeats rows, which count once here" in refusal(PatternFolds.of_splits, splits_of, 4, "mine")
+
+
 # Folds in files.
 
 
