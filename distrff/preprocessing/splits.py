@@ -123,7 +123,7 @@ def _names(given: Any) -> tuple[Any, ...]:
     names = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if not names:
         raise InputError("folds that go by columns need some, such as BlockFolds(['lon', 'lat'])")
-    return names
+    return tuple(name.item() if isinstance(name, np.generic) else name for name in names)
 
 
 def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
@@ -347,6 +347,8 @@ class ForwardFolds(RoleFolds):
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds)
+        if not isinstance(self.by, str) and isinstance(self.by, Iterable):
+            object.__setattr__(self, "by", _names(self.by))
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -607,6 +609,8 @@ class BlockFolds(ColumnFolds):
 
     def __post_init__(self) -> None:
         check_count("n_folds", self.n_folds, 2 if self.like is None else 1)
+        # A list, an array and an index of names are the same rule.
+        object.__setattr__(self, "columns", _names(self.columns))
         if not is_finite(self.buffer) or self.buffer < 0:
             raise InputError(f"buffer must be a number of at least 0, got {self.buffer!r}")
         if self.like is not None and self.buffer:
@@ -618,7 +622,7 @@ class BlockFolds(ColumnFolds):
 
     @property
     def names(self) -> tuple[Any, ...]:
-        return _names(self.columns)
+        return tuple(self.columns)
 
     @property
     def words(self) -> str:

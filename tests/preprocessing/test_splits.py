@@ -584,3 +584,11 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
         np.testing.assert_array_equal(again.sums(keys).numbers, folds.sums(keys).numbers)
         assert (again.words, again.names) == (folds.words, folds.names)
         assert [same_rule(again, other) for other in made] == [folds is other for other in made]
+
+
+@pytest.mark.parametrize("given", [["a", "b"], pd.Index(["a", "b"]).to_numpy(object), np.array(["a", "b"])])
+@pytest.mark.parametrize("kind", [BlockFolds, ForwardFolds])
+def test_columns_may_come_in_any_sequence(kind: Any, given: Any) -> None:
+    folds, expected = kind(given), kind(("a", "b"))
+    assert same_rule(folds, expected) and folds.to_dict() == expected.to_dict()
+    assert folds_from_dict(json.loads(json.dumps(folds.to_dict()))).names == ("a", "b")
