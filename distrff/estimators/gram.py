@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -102,8 +104,10 @@ def gram(
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
         # Not ignored: whoever gives another number expects other folds.
-        if cv is not None and cv != like.n_folds:
-            raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
+        if cv is not None and not (isinstance(cv, Integral) and cv == like.n_folds):
+            raise InputError(
+                f"cv={short(cv)}, but the Gram to be like has {like.n_folds} fold(s) of its own; leave cv out"
+            )
         # Files of earlier versions do not hold the rule.
         folds = folds_by(fold_by, like.n_folds, seed) if like.folds is None else like.folds
         dataset = with_raw_columns(dataset, data, folds)

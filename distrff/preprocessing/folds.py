@@ -266,7 +266,7 @@ class Folds(ABC):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufmM":
         data = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes())).decode()
         return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
     if isinstance(value, Folds):

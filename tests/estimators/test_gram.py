@@ -154,7 +154,8 @@ def test_a_gram_like_another_needs_like_rows_and_folds(problem):
     )
     assert drf.gram(X, y=y, like=first, cv=5).n_folds == 5
     for rows, given, message in (
-        (X, {"y": y, "like": first, "cv": 3}, r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"),
+        (X, {"y": y, "like": first, "cv": 3}, r"cv=3, but the Gram to be like has 5 fold\(s\) of its own"),
+        (X, {"y": y, "like": first, "cv": first.folds}, r"cv=HashFolds.* has 5 fold\(s\) .*; leave cv out"),
         (X[:, :3], {"y": y, "like": first}, "X has 3 columns, but the rows that were summed before have 4"),
         (
             X,
