@@ -819,7 +819,8 @@ def cross_val_predict(
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
     if n_nan := fitted.report_["folds"]["n_never_held_out"]:
         warn(
-            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold, not counting rows of weight 0: "
+            f"their results are NaN",
             DataWarning,
         )
     # Those of the fit have the columns by which rows were held out.

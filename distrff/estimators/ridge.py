@@ -179,8 +179,14 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
         if fit is None and self._growth is not None:
             # Labels have no quality from sums: how many rows are right is not among them.
-            is_number = isinstance(result.targets, NumericTargets)
-            return quality_of_numbers(self._growth.columns, result) if is_number else None
+            if not isinstance(result.targets, NumericTargets):
+                return None
+            columns, sums = self._growth.columns, self._growth.sums
+            assert columns.targets is not None
+            if result.search.score is not None and (folds := result.grams.folds).may_lack:
+                # As of a fit to rows: the linear model is one of all rows.
+                columns = replace(columns, together=None, targets=sums.judged(columns.targets, folds))
+            return quality_of_numbers(columns, result)
         return super()._quality(result, model, fit)
 
     @property

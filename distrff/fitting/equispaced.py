@@ -334,9 +334,10 @@ class ToeplitzStatistics(RowSums):
         return len(self.parts)
 
     @property
-    def weight(self) -> float:
-        """Σs."""
-        return sum(float(c) * part.weight for c, part in zip(self.by_folds.total, self.parts, strict=True))
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        of_parts = [(part.weight, part.sums, part.squares) for part in self.parts]
+        weights, sums, squares = (np.array(values) for values in zip(*of_parts, strict=True))
+        return weights, sums, squares
 
     @property
     def features(self) -> EquispacedFourierFeatures:

@@ -24,6 +24,7 @@ from distrff.fitting.rows import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     FoldCensus,
+    FoldCensusReduction,
     MapSumsReduction,
     RowReduction,
 )
@@ -289,9 +290,9 @@ def prepare(fit: FitContext) -> PreparedFit:
     targets = _targets(statistics, problem)
     # Before the map, whose search may take minutes.
     problem.check_targets(targets)
-    n_never_held_out = 0
+    census = None
     if problem.folds.may_lack and not problem.grows:
-        problem, n_never_held_out = with_usable_folds(fit, targets)
+        problem, census = with_usable_folds(fit, targets)
         fit = replace(fit, problem=problem)
     if fit.start is not None:
         fit.start.check(targets)
@@ -322,30 +323,44 @@ def prepare(fit: FitContext) -> PreparedFit:
         features=features,
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
         weight=weight,
-        n_never_held_out=n_never_held_out,
+        census=census,
     )
 
 
-def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
+def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldCensus]:
     """The problem without folds that judge no row, or whose models have no rows of some class.
 
-    And how many rows no fold judges.
+    And what its folds hold and judge.
     """
     folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
-    census = fit.sum("fold census", FoldCensus(folds, targets, cuts.tile_rows), cuts)
+    census = fit.sum("fold census", FoldCensusReduction(folds, targets, cuts.tile_rows), cuts)
+    kept = usable_folds(folds, census.counts, targets)
+    if len(kept) == folds.n_folds:
+        return fit.problem, census
+    # Rows of the others are held out by none: few fits need another pass that counts them.
+    problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
+    return with_usable_folds(replace(fit, problem=problem), targets)
+
+
+def usable_folds(folds: Folds, rows: np.ndarray, targets: Targets, *, above: float = 0.0) -> tuple[int, ...]:
+    """The numbers of the folds that have a model and rows to judge it, with a warning on the others.
+
+    `rows` of shape (n_sums, n_classes) are counts, or weights of all classes together, in which `above` is
+    rounding. Raises InputError if there is no such fold.
+    """
     lacks = {}
     for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
-        judged, fitted = (of_sums @ census[:-1] for of_sums in coefs)
-        if not judged.sum() > 0:
+        judged, fitted = (of_sums @ rows for of_sums in coefs)
+        if not judged.sum() > above:
             lacks[fold] = "it holds no row of positive weight out"
-        elif not fitted.sum() > 0:
+        elif not fitted.sum() > above:
             lacks[fold] = "no row is left to fit its model to"
         elif isinstance(targets, ClassTargets) and not (fitted > 0).all():
             lacks[fold] = (
                 f"the rows of its model lack the class {targets.classes[~(fitted > 0)].tolist()[0]!r}"
             )
     if not lacks:
-        return fit.problem, int(census[-1, 0])
+        return tuple(range(folds.n_folds))
     alike = {why: [fold + 1 for fold in lacks if lacks[fold] == why] for why in lacks.values()}
     skipped = listed([f"fold {listed(of)} of {folds.n_folds}: {why}" for why, of in alike.items()])
     if len(lacks) == folds.n_folds:
@@ -353,10 +368,7 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, int]:
             f"no fold of {folds.words} has a model and rows to judge it: {skipped}; give {folds.remedy}"
         )
     warn(f"skipped among folds of {folds.words}: {skipped}", DataWarning)
-    kept = tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
-    # Rows of the others are held out by none: few fits need another pass that counts them.
-    problem = fit.problem.with_folds(lambda of: SomeFolds(of, kept))
-    return with_usable_folds(replace(fit, problem=problem), targets)
+    return tuple(fold for fold in range(folds.n_folds) if fold not in lacks)
 
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:

@@ -17,7 +17,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fitted import FittedMap, MapOutline, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
-from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
+from distrff.fitting.rows import ColumnStatistics, FoldCensus, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.arrays import with_columns
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
@@ -698,7 +698,7 @@ class PreparedFit(FitContext):
     features: FeatureMap | None  # the fitted map itself; None where only its specification is known
     mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
     weight: float  # Σs, class weights included
-    n_never_held_out: int = 0  # rows that no fold judges
+    census: FoldCensus | None = None  # of folds that need not judge each row once
 
     @property
     def gram_dtype(self) -> str:

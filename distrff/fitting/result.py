@@ -95,12 +95,17 @@ def fit_report(
     if fit is not None:
         dataset = fit.dataset
         values |= {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
-        values |= of_folds(fit.problem.folds, fit.n_never_held_out)
+        values |= of_folds(fit.problem.folds, 0 if fit.census is None else fit.census.n_never_held_out)
         if dataset.table_report is not None:
             values["table"] = dataset.table_report
         notes += notes_on_rows(fit, result.dtype)
     if quality is not None and quality["rows"] == "out of fold":
         values["quality"] = {**quality, "held_out": values["folds"]["held_out"]}
+        if fit is not None and fit.census and fit.census.n_repeated and quality["kind"] == "numbers":
+            notes.append(
+                f"{fit.census.n_repeated} rows are held out by several folds: RMSE and R² here count them "
+                f"once for each, those of `evaluate` once in all"
+            )
     if quality is not None and quality.get("only_class") is not None:
         notes.append(_of_one_class(quality["only_class"], result))
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
@@ -404,8 +409,11 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     else:
         # The linear model is one of all rows: where rows at random are judged that is no matter, but of whole
         # people it has learned those that it is judged on (RMSE .91 on parkinsons, the model itself 1.01).
-        is_unfair = fit.problem.folds.may_lack
+        is_unfair, census = fit.problem.folds.may_lack, fit.census
         statistics = replace(fit.statistics, together=None) if is_unfair else fit.statistics
+        # The constant is that of the rows that the criterion judges.
+        if census and (census.n_never_held_out or census.n_repeated) and result.search.score is not None:
+            statistics = replace(statistics, targets=census.judged)
         values = quality_of_numbers(statistics, result)
         if values is not None and is_unfair:
             values["linear_rmse"] = None

@@ -16,7 +16,7 @@ from distrff.features.fitted import FittedMap
 from distrff.io.dataset import RowBlock, Rows, check_block
 from distrff.preprocessing.coding import ClassTargets, CoMoments, LabelCounts, Moments, Scaling, Targets
 from distrff.preprocessing.folds import NO_FOLDS, Folds, Keys
-from distrff.utils.arrays import chosen_rows, joined_rows
+from distrff.utils.arrays import Sums, chosen_rows, joined_rows
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_cancelled
 from distrff.utils.random import stream
@@ -205,35 +205,53 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 # The pass that counts what the sums of folds hold.
 
 
-@dataclass(frozen=True)
-class FoldCensus(Reduction):
-    """Reduction to the rows of positive weight of each sum by class, and those that no fold judges.
+@dataclass(frozen=True, eq=False)
+class FoldCensus(Sums):
+    """What the sums of folds hold, and which rows of positive weight the folds judge."""
 
-    An array of shape (n_sums + 1, n_classes), whose last row begins with that number; one class of numbers.
-    """
+    counts: np.ndarray  # (n_sums, n_classes): rows of positive weight; one class of numbers
+    n_never_held_out: int
+    n_repeated: int  # rows that several folds judge
+    judged: Moments | None  # of numeric targets; a row counts once for each fold that judges it
+
+
+@dataclass(frozen=True)
+class FoldCensusReduction(Reduction):
+    """Reduction to a `FoldCensus`."""
 
     folds: Folds
     targets: Targets
     tile_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * (self.folds.n_sums + 1) * (1 + self.targets.n_outputs)
+        return 8 * (self.folds.n_sums + 6) * (1 + self.targets.n_outputs)
 
-    def zero(self) -> np.ndarray:
+    def zero(self) -> FoldCensus:
         n_classes = len(self.targets.classes) if isinstance(self.targets, ClassTargets) else 1
-        return np.zeros((self.folds.n_sums + 1, n_classes))
+        judged = Moments.empty(self.targets.n_outputs) if self.targets.kind == "numeric" else None
+        return FoldCensus(np.zeros((self.folds.n_sums, n_classes)), 0, 0, judged)
 
-    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+    def update(self, total: FoldCensus, rows: Rows, arrays: Arrays) -> FoldCensus:
         for block in rows.tiles(self.tile_rows):
-            keys, s = block.keys, block.sample_weight
-            entered, classes = self.folds.sums(keys), np.zeros(len(keys), np.intp)
-            if isinstance(self.targets, ClassTargets):
-                classes = self.targets.indices(block.y)
-            own = slice(None) if entered.rows is None else entered.rows
-            # Not their weights, of which a difference of equal sums may not be 0.
-            np.add.at(total, (entered.numbers, classes[own]), 1 if s is None else s[own] > 0)
-            total[-1, 0] += np.count_nonzero(self.folds.held_out(keys).counts() == 0)
+            total = total + self._of_block(block)
         return total
+
+    def _of_block(self, block: RowBlock) -> FoldCensus:
+        keys, s, found = block.keys, block.sample_weight, self.zero()
+        s = np.ones(len(keys)) if s is None else s
+        entered, judges = self.folds.sums(keys), self.folds.held_out(keys)
+        sums_rows, judged_rows = (slice(None) if of.rows is None else of.rows for of in (entered, judges))
+        classes = np.zeros(len(keys), np.intp)
+        if isinstance(self.targets, ClassTargets):
+            classes = self.targets.indices(block.y)
+        # Not their weights, of which a difference of equal sums may not be 0.
+        np.add.at(found.counts, (entered.numbers, classes[sums_rows]), s[sums_rows] > 0)
+        counts, judged = judges.counts()[s > 0], found.judged
+        if judged is not None:
+            Y = np.reshape(block.y, (len(keys), -1)).astype(np.float64, copy=False)
+            judged = Moments.of(Y[judged_rows], s[judged_rows])
+        never, repeated = (int(np.count_nonzero(some)) for some in (counts == 0, counts > 1))
+        return FoldCensus(found.counts, never, repeated, judged)
 
 
 # The pass for the sums over all rows that the fit of a feature map takes.

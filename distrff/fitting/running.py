@@ -12,15 +12,23 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.fitting.equispaced import ToeplitzStatistics, fit_toeplitz_statistics, summed
-from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
+from distrff.fitting.fit import (
+    begin,
+    choose,
+    expected_plan,
+    first_pass,
+    prepare,
+    usable_folds,
+    weight_of_rows,
+)
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import FitResult, notes_on_rows, of_folds, of_map
 from distrff.fitting.rows import ColumnStatistics
-from distrff.fitting.sums import GramStatistics, check_same_table
+from distrff.fitting.sums import WEIGHT_ROUNDING, GramStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import Folds, HashFolds, OneHeldOut
+from distrff.preprocessing.folds import Folds, HashFolds, OneHeldOut, SomeFolds
 from distrff.solvers.ridge import unpack
 
 Statistics = GramStatistics | ToeplitzStatistics
@@ -123,6 +131,11 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
     Raises InputError for sums that the problem cannot be solved by.
     """
     solve: Any = fit_statistics if isinstance(sums, GramStatistics) else fit_toeplitz_statistics
+    if problem.penalty.search == "cv" and sums.folds is not None and sums.folds.may_lack:
+        rounding = WEIGHT_ROUNDING * sums.weight
+        kept = usable_folds(sums.folds, sums.moments[0][:, None], sums.targets, above=rounding)
+        if len(kept) < sums.folds.n_folds:
+            sums = replace(sums, folds=SomeFolds(sums.folds, kept))
     result: FitResult = solve(sums, problem)
     if problem.penalty.search is None or sums.folds is None:
         return result

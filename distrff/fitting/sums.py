@@ -13,7 +13,14 @@ from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.persistence import COLUMN_CHECKS
-from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.coding import (
+    Moments,
+    NumericTargets,
+    Scaling,
+    Targets,
+    coding_from_parts,
+    coding_parts,
+)
 from distrff.preprocessing.folds import Folds, HashFolds, same_rule
 from distrff.preprocessing.splits import folds_from_dict
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
@@ -24,7 +31,8 @@ from distrff.utils.validation import check_count, one_of
 
 LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
 """The remedy for sums that cannot be added."""
-_ROUNDING = 1e-8  # of sums of weights, which may come from transforms
+WEIGHT_ROUNDING = 1e-8
+"""Of sums of weights, which may come from transforms."""
 
 
 class OfTable(Protocol):
@@ -80,8 +88,25 @@ class RowSums(ABC):
 
     @property
     @abstractmethod
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Σs, Σs·y and Σs·y² of each sum: (n_sums,), and twice (n_sums, k), of coded targets."""
+
+    @property
     def weight(self) -> float:
-        """Σs."""
+        """Σs of all rows."""
+        return float((self.by_folds.total * self.moments[0]).sum())
+
+    def judged(self, targets: Moments, folds: Folds) -> Moments:
+        """Moments of numeric targets in which a row counts once for each of the folds that judges it.
+
+        `targets` are those of all rows, and the result where each row is judged once.
+        """
+        judges = folds.test.sum(axis=0, dtype=float)
+        if np.array_equal(judges, folds.total):
+            return targets
+        s, sy, syy = (judges @ of_sums for of_sums in self.moments)
+        squares = np.square(self.targets.scale) * np.maximum(syy - sy**2 / s, 0.0)
+        return replace(targets, weight=float(s), squares=squares, small=np.zeros(len(squares), bool))
 
     @property
     def by_folds(self) -> Folds:
@@ -158,7 +183,7 @@ class RowSums(ABC):
         if type(other) is not type(self):
             return NotImplemented
         coded = self._of_one_kind(other)
-        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
+        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + WEIGHT_ROUNDING):
             raise InputError(
                 f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
                 f"of weight {self.weight:g}; subtract rows that {self.words[1]}"
@@ -343,10 +368,9 @@ class GramStatistics(RowSums):
         return combined([self.A], self.by_folds.total)
 
     @property
-    def weight(self) -> float:
-        """Σs."""
+    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         D = self.specification.n_features
-        return float((self.by_folds.total * self.A[:, D, D]).sum())
+        return self.A[:, D, D], self.A[:, D, D + 1 :], np.diagonal(self.A, 0, 1, 2)[:, D + 1 :]
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.dtype}>"

@@ -137,6 +137,8 @@ def _numbers(values: np.ndarray, name: Any) -> np.ndarray:
     """A column as float64 numbers; times in seconds since 1970."""
     if values.dtype.kind == "O":
         values = pd.Series(values).infer_objects().to_numpy()
+        if pd.api.types.infer_dtype(values) == "datetime":  # with zones, of which there may be several
+            values = pd.to_datetime(values, utc=True).tz_localize(None).to_numpy()
     if values.dtype.kind == "M":
         # Whole seconds first: a float of nanoseconds has no seconds left to divide exactly, and nanoseconds
         # of int64 end in 2262.
@@ -308,9 +310,13 @@ class OrderCounts:
     def of(cls, values: np.ndarray, counts: np.ndarray, error: int = 0) -> OrderCounts:
         values, counts = _counted(values, counts)
         if len(values) > _MAX_KEPT:
-            # Ranks of the values that stay are exact here; those that another part has between are not.
-            values, counts = values[::2], np.add.reduceat(counts, np.arange(0, len(values), 2))
-            error += int(counts.max())
+            # Those are joined that end in the same of 2¹⁶ runs of rows. Ranks of the values that stay are
+            # exact here; those that another part has between are not.
+            ends = np.cumsum(counts)
+            starts = np.flatnonzero(np.diff((ends - 1) // -(-ends[-1] // _MAX_KEPT), prepend=-1))
+            joined = np.add.reduceat(counts, starts)
+            error += int((joined - counts[starts]).max())
+            values, counts = values[starts], joined
         return cls(values, counts, error)
 
     def merge(self, other: OrderCounts) -> OrderCounts:
@@ -332,8 +338,8 @@ class ForwardFolds(RoleFolds):
         By default the row number.
     n_folds : int
     gap : float, or a span such as "7d"
-        Rows nearer than this before the span are left out of its model, in the column's units; of times a
-        span such as "7d". Of row numbers a number of rows.
+        Rows before the span that are no farther from it than this are left out of its model, in the column's
+        units; of times a span such as "7d". Of row numbers a number of rows.
     window : float, or a span such as "7d", optional
         Of the rows before the gap a model has those at most so far back; by default all.
     """
@@ -629,7 +635,7 @@ class BlockFolds(ColumnFolds):
     def words(self) -> str:
         sizes = zip(() if self.pitches is None else self.pitches, self.kinds, strict=False)
         cells = " × ".join(f"{size:.3g}{' s' * (kind == 'M')}" for size, kind in sizes)
-        near = f", less rows nearer than {self.buffer:g}" if self.buffer else ""
+        near = f", less rows no farther than {self.buffer:g}" if self.buffer else ""
         return f"{cells} cells of {self.columns_called}{near}".lstrip()
 
     def of_dataset(self, rows: RowsOfFolds) -> BlockFolds:
@@ -902,12 +908,14 @@ class PatternFolds(RoleFolds):
         if not splits:
             raise InputError("it yields no rows to judge")
         check_n_folds(len(splits))
-        roles = np.zeros((n_rows, len(splits)), np.int8)
+        roles, rows = np.zeros((n_rows, len(splits)), np.int8), np.arange(n_rows)
         for fold, (train, test) in enumerate(splits):
             roles[train, fold] = -1
             if roles[test, fold].any():
                 raise InputError("it judges rows that it is fitted to; give disjoint rows")
             roles[test, fold] = 1
+            if np.count_nonzero(roles[:, fold]) < sum(len(rows[given]) for given in (train, test)):
+                raise InputError("it repeats rows, which count once here; give one that draws each row once")
         patterns, numbers = np.unique(roles, axis=0, return_inverse=True)
         return cls(len(splits), name, roles=patterns.T), numbers.ravel()
 

@@ -282,14 +282,36 @@ def test_folds_without_a_model_are_skipped_and_their_rows_counted(rng: np.random
     with pytest.warns(DataWarning, match=r"(?=.*lack the class 'rare')(?=.*of positive weight out)"):
         fitted = estimator.fit(X, y, s, groups=groups)
     assert fitted.report_["folds"]["n_folds"] == 7 == fitted.cv_results_["fold_scores"].shape[1]
-    assert fitted.report_["folds"]["n_never_held_out"] == 3 * N // 10
-    with pytest.warns(DataWarning, match="skipped among|120 of 400 rows are held out by no fold"):
+    assert fitted.report_["folds"]["n_never_held_out"] == N // 10  # of positive weight
+    with pytest.warns(DataWarning, match="skipped among|40 of 400 rows are held out by no fold"):
         F = drf.cross_val_predict(estimator, X, y, s, groups=groups, method="decision_function")
     is_judged = ~np.isin(groups, [3, 8, 9])
     np.testing.assert_array_equal(np.isfinite(F), np.repeat(is_judged[:, None], 3, axis=1))
     svc = drf.KernelSVC(fourier(16), "cv", Cs=[0.1, 1.0], **options)
     with pytest.warns(DataWarning, match="lack the class 'rare'"):
         assert svc.fit(X, y, groups=groups).cv_results_["fold_scores"].shape[1] == 9
+
+
+@pytest.mark.parametrize(
+    ("solver", "features"),
+    [
+        ("gram", fourier(16)),
+        ("cg", drf.RandomBinningFeatures(drf.Laplacian(1.0), 12)),
+        ("toeplitz", drf.EquispacedFourierFeatures(drf.Gaussian(1.0))),
+    ],
+)
+def test_quality_of_numbers_is_of_the_rows_that_folds_hold_out(
+    rng: np.random.Generator, solver: str, features: Any
+) -> None:
+    """Rows of other sizes, which no fold holds out, or without weight do not count, as in `evaluate`."""
+    X, y, s = rng.uniform(-1, 1, (N, 2)), rng.normal(size=N), rng.choice([0.0, 1.0, 2.0], N)
+    y[:80] *= 100
+    fitted = model(ForwardFolds()).set_params(features=features)
+    quality, found = fitted.fit(X, y, s).report_["quality"], drf.evaluate(fitted)
+    assert fitted.report_["solver"] == solver
+    assert fitted.report_["folds"]["n_never_held_out"] == np.count_nonzero(s[: N - 5 * (N // 6)])
+    assert quality["constant_rmse"] == pytest.approx(found["constant_rmse"], rel=1e-9)
+    assert 1 - quality["r2"] == pytest.approx(1 - found["r2"], rel=0.05)
 
 
 def test_a_fold_each_of_many_groups_takes_memory_of_their_squares_alone(rng: np.random.Generator) -> None:
@@ -305,6 +327,34 @@ def test_a_fold_each_of_many_groups_takes_memory_of_their_squares_alone(rng: np.
 
 
 # Sums in parts and in files.
+
+
+@pytest.mark.parametrize("is_equispaced", [False, True])
+def test_sums_skip_folds_without_a_model_as_fits_do(rng: np.random.Generator, is_equispaced: bool) -> None:
+    X, cv = np.c_[rng.normal(size=N), np.arange(N) / 10.0], ForwardFolds(1, 5, gap=9)
+    y, features = np.sin(X[:, 0]), fourier(16)
+    y[:100] *= 100  # held out by none
+    if is_equispaced:
+        features = drf.EquispacedFourierFeatures(drf.Gaussian(2.0))
+    fits: list[Any] = []
+    for make in (
+        lambda: drf.KernelRidge(features, cv=cv, alphas=[0.1, 1.0], scale="none", random_state=0).fit(X, y),
+        lambda: drf.KernelRidge(alphas=[0.1, 1.0]).fit_gram(
+            drf.gram(X, features, y, cv=cv, scale="none", random_state=0)
+        ),
+        lambda: drf.KernelRidge(features, cv=cv, alphas=[0.1, 1.0], scale="none", random_state=0).partial_fit(
+            X, y
+        ),
+    ):
+        with pytest.warns(DataWarning, match="fold 1 of 5: no row is left to fit its model to"):
+            fits.append(make())
+    for name in ("r2", "constant_rmse"):
+        assert fits[2].report_["quality"][name] == pytest.approx(fits[0].report_["quality"][name], rel=1e-5)
+    for found in fits[1:]:
+        assert found.report_["folds"]["n_folds"] == 4
+        np.testing.assert_allclose(
+            found.cv_results_["fold_scores"], fits[0].cv_results_["fold_scores"], rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,12 @@ def test_rows_are_judged_by_the_models_that_did_not_see_them(
     assert report["rows"] == "out of fold" and report["n_samples"] == n_judged
     assert report["rmse"] == pytest.approx(np.sqrt(np.nansum(shares * misses**2) / n_judged), rel=1e-7)
 
+    # The report's numbers, of the criterion, count each judgement.
+    quality, of_judgements = model.report_["quality"], np.broadcast_to(y, F.shape)[np.isfinite(F)]
+    assert quality["constant_rmse"] == pytest.approx(of_judgements.std())
+    assert quality["r2"] == pytest.approx(1 - np.nanmean(misses**2) / of_judgements.var())
+    assert ("held out by several folds" in str(model.report_["notes"])) == bool((n_judges > 1).any())
+
     low, high = model.predict_interval(X[:1], coverage=0.8)
     order = np.argsort(misses, axis=None)  # NaN last
     reached = np.cumsum(shares.ravel()[order]) >= np.ceil((n_judged + 1) * 0.8) - 1e-9

@@ -32,6 +32,7 @@ from distrff.preprocessing.splits import (
     ForwardFolds,
     GroupFolds,
     Occupancy,
+    OrderCounts,
     PatternFolds,
     folds_from_dict,
     translated,
@@ -464,6 +465,14 @@ def test_times_that_nanoseconds_do_not_hold_are_in_order(unit: str) -> None:
     np.testing.assert_array_equal(splits._numbers(nano, "t"), [-1 + 0.999999999, 1e-9])
 
 
+@pytest.mark.parametrize("zones", [["UTC"], ["Asia/Tokyo"], ["+01:00", "+02:00"]])
+def test_times_of_any_zones_are_in_order(zones: list[str]) -> None:
+    t = pd.date_range("2026-01-31", periods=60, freq="h", tz="UTC")
+    column = np.array([time.tz_convert(zones[i % len(zones)]) for i, time in enumerate(t)], dtype=object)
+    expected = t.tz_localize(None).to_numpy().astype("M8[s]").astype(float)
+    np.testing.assert_array_equal(splits._numbers(column, "t"), expected)
+
+
 def test_several_columns_are_a_compound_order(rng: np.random.Generator) -> None:
     day = rng.permutation(np.repeat(np.arange(400), 2))
     dates = np.datetime64("2024-11-20", "D") + day
@@ -493,6 +502,15 @@ def test_ranks_of_many_values_are_known_to_within_the_stated_error(
     assert f"of equal sizes to within {survey.error:,} rows" in folds.words
     n_judged = masks(folds, keys_of(t=t))[1].sum(axis=0)
     assert np.abs(n_judged - len(t) / 6).max() <= 2 * (survey.error + survey.counts.max())
+
+
+@pytest.mark.parametrize("n_rows", [1100, 5000])
+def test_a_part_of_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
+    monkeypatch.setattr(splits, "_MAX_KEPT", 512)
+    t = np.r_[np.zeros(n_rows // 2), np.arange(n_rows // 2) + 1.0]
+    survey = OrderCounts.of(t[:, None], np.ones(n_rows, np.int64))
+    assert 180 <= len(survey.values) <= 512 and survey.counts.sum() == n_rows
+    assert survey.error <= n_rows / 512  # the rows of the value 0 are together anyway
 
 
 # Splitters of scikit-learn.
@@ -574,6 +592,12 @@ def test_more_folds_than_can_be_told_apart_are_refused(make: Any) -> None:
     assert make(n_folds=10_000).n_folds == 10_000
     with pytest.raises(InputError, match="n_folds must be at most 10,000, got 10,001; give fewer folds"):
         make(n_folds=10_001)
+
+
+@pytest.mark.parametrize("rows", [([0, 0, 1], [2]), ([0, 1], [2, 2]), ([0, 1, -4], [2])])
+def test_a_row_twice_is_refused(rows: Any) -> None:
+    splits_of = [([0], [1]), tuple(map(np.array, rows))]
+    assert "repeats rows, which count once here" in refusal(PatternFolds.of_splits, splits_of, 4, "mine")
 
 
 # Folds in files.
