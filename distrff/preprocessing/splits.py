@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from distrff.preprocessing.folds import (
     Keys,
     Memberships,
     RowsOfFolds,
+    SomeFolds,
     check_n_folds,
     group_hashes,
     remainders,
@@ -930,7 +932,47 @@ def folds_from_dict(values: Mapping[str, Any]) -> Folds:
         raise ModelFileError(f"its folds are of an unknown kind: {values['kind']!r}")
     own = {name: _from_plain(value) for name, value in values.items() if name != "kind"}
     found: Folds = kinds[values["kind"]](**own)
+    if not _fits_together(found):
+        raise ModelFileError(f"the parts of its {values['kind']} do not fit together; it is damaged")
     return found
+
+
+def _fits_together(folds: Any) -> bool:
+    """Whether sums over rows can go by what a file says of folds that were decided."""
+    own, n_folds, d = vars(folds), folds.n_folds, max(1, len(folds.places))
+    if isinstance(folds, SomeFolds):
+        is_once = isinstance(folds.whole, Folds) and not isinstance(folds.whole, SomeFolds)
+        return is_once and n_folds > 0 and all(_is_count(one, folds.whole.n_folds) for one in folds.kept)
+    counts = [own[name] for name in ("n_folds", "seed", "first_row", "n_rows", "error") if name in own]
+    counts += [place for place in folds.places if not isinstance(place, str)]
+    if not all(map(_is_count, counts)) or len(folds.names or folds.places) != len(folds.places):
+        return False
+    # Kind, shape (None for any length), and the least and largest of the values.
+    expected: dict[str, tuple[str, tuple[int | None, ...], float, float]] = {
+        "roles": ("i", (n_folds, folds.n_sums), -1, 1),
+        "edges": ("f", (folds.n_sums - 1, d), -np.inf, np.inf),
+        "pitches": ("f", (d,), 2.0**-1022, 2.0**1023),
+        "first_cell": ("i", (d,), -(2**62), 2**62),
+        "held": ("b", (n_folds, *[None] * d), 0, 1),
+        "dealt": ("u", (None,), 0, np.inf),
+        "own_fold": ("i", np.shape(own.get("dealt")), 0, n_folds - 1),
+    }
+    if own.get("dealt") is None and own.get("own_fold") is None:  # of more groups than are counted
+        del expected["dealt"], expected["own_fold"]
+    return is_finite(own.get("share", 0)) and all(
+        _is_array(own[name], *expected[name]) for name in expected.keys() & own.keys()
+    )
+
+
+def _is_count(value: Any, below: float = np.inf) -> bool:
+    return is_number(value) and isinstance(value, Integral) and 0 <= int(value) < below
+
+
+def _is_array(A: Any, kind: str, shape: tuple[int | None, ...], least: float, most: float) -> bool:
+    if not isinstance(A, np.ndarray) or A.dtype.kind != kind or A.ndim != len(shape) or not A.size:
+        return False
+    is_alike = all(n in (None, own) for n, own in zip(shape, A.shape, strict=True))
+    return is_alike and bool(((least <= A) & (most >= A)).all())
 
 
 def _kinds(of: Any) -> dict[str, Any]:
@@ -944,6 +986,11 @@ def _from_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         if "kind" in value:
             return folds_from_dict(value)
-        data = zlib.decompress(base64.b64decode(value["data"]))
-        return np.frombuffer(data, np.dtype(value["dtype"])).reshape(value["shape"]).copy()
+        dtype, shape = np.dtype(value["dtype"]), value["shape"]
+        n_bytes = dtype.itemsize * math.prod(shape)
+        # No more than the shape says, as a few forged bytes may stand for gigabytes.
+        data = zlib.decompressobj().decompress(base64.b64decode(value["data"]), n_bytes + 1)
+        if len(data) != n_bytes:
+            raise ModelFileError("an array of its folds has another length than its shape says")
+        return np.frombuffer(data, dtype).reshape(shape).copy()
     return tuple(map(_from_plain, value)) if isinstance(value, list) else value

@@ -1,6 +1,10 @@
 """Folds by columns: whole groups, cells of a map, spans of time, and those of scikit-learn's splitters."""
 
+import base64
 import json
+import tracemalloc
+import zlib
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from types import SimpleNamespace
@@ -14,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from distrff.errors import InputError
+from distrff.errors import InputError, ModelFileError
+from distrff.io.storage import contents_of
 from distrff.preprocessing import splits
 from distrff.preprocessing.folds import (
     NO_FOLDS,
@@ -631,5 +636,52 @@ def test_folds_come_back_from_files_and_tell_others_apart(rng: np.random.Generat
 @pytest.mark.parametrize("kind", [BlockFolds, ForwardFolds])
 def test_columns_may_come_in_any_sequence(kind: Any, given: Any) -> None:
     folds, expected = kind(given), kind(("a", "b"))
-    assert same_rule(folds, expected) and folds.to_dict() == expected.to_dict()
-    assert folds_from_dict(json.loads(json.dumps(folds.to_dict()))).names == ("a", "b")
+    assert same_rule(folds, expected) and folds.names == ("a", "b")
+    assert json.loads(json.dumps(folds.to_dict())) == expected.to_dict()
+
+
+def test_an_array_of_a_file_is_no_longer_than_it_says() -> None:
+    stored = PatternFolds(1, "mine", places=("x",), roles=np.array([[1, -1]], np.int8)).to_dict()
+    bomb = base64.b64encode(zlib.compress(bytes(2**26))).decode()
+    tracemalloc.start()
+    assert "another length" in refusal(folds_from_dict, stored | {"roles": stored["roles"] | {"data": bomb}})
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("folds", "changes"),
+    [
+        (HashFolds(), {"seed": 1.5}),
+        (HashFolds(), {"seed": None}),
+        (HashFolds(), {"first_row": -1}),
+        (SomeFolds(HashFolds(3), (0, 2)), {"kept": [0, 3]}),
+        (SomeFolds(HashFolds(3), (0, 2)), {"whole": SomeFolds(HashFolds(3, 0), (0, 2)).to_dict()}),
+        (SomeFolds(HashFolds(3), (0, 2)), {"whole": "HashFolds"}),
+        (GroupFolds("shop"), {"own_fold": np.arange(30)}),
+        (GroupFolds("shop"), {"own_fold": np.arange(3)}),
+        (GroupFolds("shop"), {"dealt": None}),
+        (GroupFolds("shop"), {"places": [-1]}),
+        (ForwardFolds("t"), {"roles": np.ones((5, 3), np.int8)}),
+        (ForwardFolds("t"), {"roles": np.full((5, 6), 2, np.int8)}),
+        (ForwardFolds("t"), {"edges": np.full((5, 1), np.nan)}),
+        (ForwardFolds("t"), {"places": ["t", "t"]}),
+        (BlockFolds(["t"], 0.5), {"pitches": np.zeros(1)}),
+        (BlockFolds(["t"], 0.5), {"pitches": [1.0]}),
+        (BlockFolds(["t"], 0.5), {"n_folds": 3.0}),
+        (BlockFolds([0, 1], like="gaps"), {"held": np.ones((4, 9, 9), bool)}),
+        (BlockFolds([0, 1], like="gaps"), {"first_cell": np.zeros(3, int)}),
+        (BlockFolds([0, 1], like="gaps"), {"share": "half"}),
+    ],
+    ids=str,
+)
+def test_folds_of_damaged_files_are_refused(rng: np.random.Generator, folds: Any, changes: Any) -> None:
+    X = with_hole(rng)[:3000]
+    keys = keys_of(X, shop=np.arange(len(X)) % 30, t=rng.normal(size=len(X)))
+    whole = decided(folds.whole, keys) if isinstance(folds, SomeFolds) else None
+    stored = decided(folds, keys).to_dict() if whole is None else replace(folds, whole=whole).to_dict()
+    assert folds_from_dict(stored).n_folds
+    arrays = PatternFolds(1, "arrays", roles=None)
+    plain = {name: replace(arrays, roles=value).to_dict()["roles"] for name, value in changes.items()}
+    with pytest.raises(ModelFileError), contents_of("file", "gram"):
+        folds_from_dict(stored | {n: c if isinstance(c, dict) else plain[n] for n, c in changes.items()})
