@@ -23,6 +23,14 @@ from distrff.utils.random import child_seed, row_hash
 from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
+MAX_FOLDS = 10_000
+
+
+def check_n_folds(n_folds: Any, minimum: int = 1, *, or_none: bool = False) -> None:
+    """Raise InputError unless it is a number of folds, each of which has a coefficient of each sum."""
+    check_count("n_folds", n_folds, minimum, or_none=or_none)
+    if n_folds is not None and n_folds > MAX_FOLDS:
+        raise InputError(f"n_folds must be at most {MAX_FOLDS:,}, got {n_folds:,}; give fewer folds")
 
 
 @dataclass(frozen=True, match_args=False)  # so that members are read alone, as those of a dataset
@@ -170,11 +178,8 @@ class Folds(ABC):
     @property
     def is_partition(self) -> bool:
         """Whether each row enters one sum, which is its fold."""
-        return (
-            bool(self.total.all())
-            and np.array_equal(self.test, np.eye(self.n_sums))
-            and np.array_equal(self.train, self.total - self.test)
-        )
+        # Asked for each tile, so told by numbers: the coefficients are n_folds².
+        return self.n_sums == self.n_folds
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -299,6 +304,7 @@ class SomeFolds(Folds):
 
     whole: Folds
     kept: tuple[int, ...]
+    is_partition = False
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
@@ -363,7 +369,7 @@ class HashFolds(Folds):
         return "rows at random" + (f", as {self.because}" if self.because else "")
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds)
+        check_n_folds(self.n_folds)
 
     def sums(self, keys: Keys) -> Memberships:
         hashes = self.hashed(keys.numbers.astype(np.uint64) + np.uint64(self.first_row))
@@ -407,7 +413,7 @@ class ContiguousFolds(Folds):
     against_groups = "the folds hold out runs of consecutive rows; use cv=GroupFolds()"
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds)
+        check_n_folds(self.n_folds)
 
     def of_dataset(self, rows: RowsOfFolds) -> ContiguousFolds:
         super().of_dataset(rows)

@@ -16,6 +16,7 @@ import pandas as pd
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.folds import (
+    MAX_FOLDS,
     NO_GROUP,
     ContiguousFolds,
     Folds,
@@ -23,12 +24,13 @@ from distrff.preprocessing.folds import (
     Keys,
     Memberships,
     RowsOfFolds,
+    check_n_folds,
     group_hashes,
     remainders,
 )
 from distrff.utils.random import mixed_bits, stream
 from distrff.utils.text import first_repeated, listed, number_text
-from distrff.utils.validation import check_count, is_finite, is_number
+from distrff.utils.validation import is_finite, is_number
 
 # Columns: among the features, by their place, or beside them, by their name.
 
@@ -84,6 +86,11 @@ class RoleFolds(ColumnFolds):
     @property
     def n_sums(self) -> int:
         return len(self.roles.T)
+
+    @property
+    def is_partition(self) -> bool:
+        is_square = self.n_sums == self.n_folds
+        return is_square and np.array_equal(self.roles, 2 * np.eye(self.n_sums, dtype=np.int8) - 1)
 
     @property
     def test(self) -> np.ndarray:
@@ -165,7 +172,7 @@ def _counted(values: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 # Whole groups.
 
-MAX_COUNTED = 10_000
+MAX_COUNTED = MAX_FOLDS
 _PRESUMED_GROUPS = 10  # of which each is a fold, until they are counted
 
 
@@ -216,7 +223,7 @@ class GroupFolds(ColumnFolds):
     own_fold: np.ndarray | None = field(default=None, repr=False)  # of each of these
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds, 2, or_none=True)
+        check_n_folds(self.n_folds, 2, or_none=True)
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -346,7 +353,7 @@ class ForwardFolds(RoleFolds):
     remedy = "a smaller gap, a larger window or fewer folds"
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds)
+        check_n_folds(self.n_folds)
         if not isinstance(self.by, str) and isinstance(self.by, Iterable):
             object.__setattr__(self, "by", _names(self.by))
 
@@ -608,7 +615,7 @@ class BlockFolds(ColumnFolds):
     remedy = "smaller cells, a smaller buffer or other columns"
 
     def __post_init__(self) -> None:
-        check_count("n_folds", self.n_folds, 2 if self.like is None else 1)
+        check_n_folds(self.n_folds, 2 if self.like is None else 1)
         # A list, an array and an index of names are the same rule.
         object.__setattr__(self, "columns", _names(self.columns))
         if not is_finite(self.buffer) or self.buffer < 0:
@@ -900,6 +907,7 @@ class PatternFolds(RoleFolds):
         """The folds of rows to fit and rows to judge by position, and the numbers of all rows."""
         if not splits:
             raise InputError("it yields no rows to judge")
+        check_n_folds(len(splits))
         roles, rows = np.zeros((n_rows, len(splits)), np.int8), np.arange(n_rows)
         for fold, (train, test) in enumerate(splits):
             roles[train, fold] = -1

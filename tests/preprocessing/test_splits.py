@@ -1,6 +1,7 @@
 """Folds by columns: whole groups, cells of a map, spans of time, and those of scikit-learn's splitters."""
 
 import json
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,16 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.preprocessing import splits
-from distrff.preprocessing.folds import Folds, HashFolds, Keys, SomeFolds, same_rule
+from distrff.preprocessing.folds import (
+    NO_FOLDS,
+    ContiguousFolds,
+    Folds,
+    HashFolds,
+    Keys,
+    OneHeldOut,
+    SomeFolds,
+    same_rule,
+)
 from distrff.preprocessing.splits import (
     BlockFolds,
     CopyFolds,
@@ -551,6 +561,37 @@ def test_any_disjoint_rows_to_fit_and_to_judge_are_folds(seed: int, n_folds: int
     fitted, judged = masks(of_rows(folds, keys), keys)
     np.testing.assert_array_equal(fitted, roles == 0)
     np.testing.assert_array_equal(judged, roles == 1)
+
+
+@pytest.mark.parametrize(
+    "folds",
+    [
+        HashFolds(3, 0),
+        OneHeldOut(1, 0),
+        NO_FOLDS,
+        SomeFolds(HashFolds(3, 0), (0, 2)),
+        GroupFolds(n_folds=3),
+        BlockFolds([0], 1.0, 3),
+        BlockFolds([0], 1.0, 3, buffer=0.1),
+        PatternFolds(2, "KFold", roles=np.array([[1, -1], [-1, 1]], np.int8)),
+        PatternFolds(2, "list", roles=np.array([[1, 0], [-1, 1]], np.int8)),
+        PatternFolds(1, "list", roles=np.array([[-1, 1]], np.int8)),
+    ],
+    ids=str,
+)
+def test_a_partition_is_told_without_its_coefficients(folds: Folds) -> None:
+    own = np.eye(folds.n_folds, folds.n_sums)
+    alike = np.array_equal(folds.test, own) and np.array_equal(folds.train, 1 - own) and folds.total.all()
+    assert folds.is_partition == (alike and folds.n_folds == folds.n_sums)
+
+
+@pytest.mark.parametrize(
+    "make", [HashFolds, ContiguousFolds, GroupFolds, ForwardFolds, partial(BlockFolds, [0])], ids=str
+)
+def test_more_folds_than_can_be_told_apart_are_refused(make: Any) -> None:
+    assert make(n_folds=10_000).n_folds == 10_000
+    with pytest.raises(InputError, match="n_folds must be at most 10,000, got 10,001; give fewer folds"):
+        make(n_folds=10_001)
 
 
 @pytest.mark.parametrize("rows", [([0, 0, 1], [2]), ([0, 1], [2, 2]), ([0, 1, -4], [2])])
