@@ -33,9 +33,9 @@ class FitReport(StrictMapping):
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
-    folds : where rows were held out, how in words (`held_out`), `n_folds`, `n_never_held_out` rows (null
-        where sums alone were there), and of folds by columns the `rule`: how groups were dealt, where cells
-        and spans begin
+    folds : where rows were held out, how in words (`held_out`), `n_folds`, `n_never_held_out` rows of
+        positive weight (null where sums alone were there), and of folds by columns the `rule`: how groups
+        were dealt, where cells and spans begin
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;

@@ -424,6 +424,11 @@ class Dataset:
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
     @property
+    def skipped_columns(self) -> tuple[str, ...]:
+        """The columns of a table that no option took."""
+        return tuple((self.table_report or {}).get("columns_dropped", ()))
+
+    @property
     def left_out(self) -> dict[str, list[str]]:
         """The columns of a table that no option took, by the reason."""
         by_reason: dict[str, list[str]] = {}
