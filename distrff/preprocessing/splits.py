@@ -43,6 +43,8 @@ class ColumnFolds(Folds):
 
     places: tuple[str | int, ...] = field(default=(), repr=False, kw_only=True)
     kinds: tuple[str, ...] = field(default=(), repr=False, kw_only=True)  # of their dtypes
+    suits_features = False  # whether the model may well have the columns as features, too
+    may_use_groups = False  # whether they may go by the groups though these are no column
 
     @property
     def columns_called(self) -> str:
@@ -61,14 +63,12 @@ class ColumnFolds(Folds):
         named = zip(self.places, self.names or self.places, strict=True)
         kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
         notes = []
-        # A map is made of the columns by which its cells go.
-        if kept and not isinstance(self, BlockFolds):
+        if kept and not self.suits_features:
             notes.append(
                 f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have "
                 f"values of it that no fit has seen; leave it out of X unless that is meant"
             )
-        # A splitter of scikit-learn may have gone by the groups.
-        if rows.groups not in (None, *self.places) and not isinstance(self, PatternFolds):
+        if rows.groups not in (None, *self.places) and not self.may_use_groups:
             notes.append(f"the groups of the rows have no effect: the folds hold out {self.words}")
         return notes
 
@@ -615,6 +615,7 @@ class BlockFolds(ColumnFolds):
     seed: int | None = None
     pitches: np.ndarray | None = field(default=None, repr=False)  # of the cells, (d,)
     remedy = "smaller cells, a smaller buffer or other columns"
+    suits_features = True  # a map is made of the columns by which its cells go
 
     def __post_init__(self) -> None:
         check_n_folds(self.n_folds, 2 if self.like is None else 1)
@@ -890,6 +891,7 @@ class PatternFolds(RoleFolds):
 
     n_folds: int
     name: str  # what made them
+    may_use_groups = True  # as splitters of scikit-learn do
 
     @property
     def names(self) -> tuple[str, ...]:
