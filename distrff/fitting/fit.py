@@ -328,10 +328,7 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 
 def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldCensus]:
-    """The problem without folds that judge no row, or whose models have no rows of some class.
-
-    And what its folds hold and judge.
-    """
+    """The problem without folds that judge no row or have no model, and the census of the others."""
     folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
     census = fit.sum("fold census", FoldCensusReduction(folds, targets, cuts.tile_rows), cuts)
     kept = usable_folds(folds, census.counts, targets)
