@@ -481,7 +481,7 @@ class AsManyRows:
 def test_widths_by_folds_do_not_know_groups_again(rng):
     """A column with one value a group tells old groups apart, and nothing of new ones."""
     features, ratios = drf.FourierFeatures(drf.Gaussian("ard"), 64, random_state=0), []
-    for _ in range(3):
+    for _ in range(8):
         group = np.repeat(np.arange(30), 10)
         X = np.column_stack([rng.standard_normal(300), rng.standard_normal(30)[group]])
         y = np.sin(2 * X[:, 0]) + 2 * rng.standard_normal(30)[group]
@@ -490,5 +490,6 @@ def test_widths_by_folds_do_not_know_groups_again(rng):
             for groups in (None, group)
         )
         ratios.append(by_groups[1] / at_random[1])
-    # Widths by rows at random are .01 to .04 mostly; single tables had ratios from 1.4 to 2000.
-    assert np.exp(np.mean(np.log(ratios))) > 2
+    # The logarithms of 18 tables' ratios had the mean 2.8 and the standard deviation 1.9: that of eight is
+    # four standard errors above zero.
+    assert np.mean(np.log(ratios)) > 0
