@@ -542,6 +542,7 @@ def test_splitters_are_translated_where_the_meaning_is_the_same(splitter: Any, k
 @pytest.mark.parametrize(
     ("splitter", "nearest"),
     [
+        (sklearn_folds.GroupKFold(shuffle=True, random_state=0), "it without shuffle, or GroupFolds()"),
         (sklearn_folds.PredefinedSplit([0, 1]), "GroupFolds(by=...)"),
         (sklearn_folds.StratifiedKFold(), "HashFolds()"),
         (sklearn_folds.TimeSeriesSplit(test_size=3), "ForwardFolds()"),
