@@ -36,7 +36,7 @@ from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds, HashFolds
+from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
@@ -864,7 +864,7 @@ class Choice:
 
     def by_all_folds(self, penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
-        is_random = isinstance(self.sums.folds, HashFolds)
+        is_random = self.sums.folds.rows_are_exchangeable
         most, margin = (_FINALISTS, _CLOSE) if is_random else (_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS)
         few = self.ranked[:most]
         close = [one for one in few if one.error <= margin * few[0].error]

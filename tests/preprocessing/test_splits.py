@@ -518,6 +518,13 @@ def test_a_part_of_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch, n_
     assert survey.error <= n_rows / 512  # the rows of the value 0 are together anyway
 
 
+def test_folds_say_whether_new_rows_come_as_any_others() -> None:
+    alike = [HashFolds(3, 0), OneHeldOut(1, 0), NO_FOLDS]
+    others = [GroupFolds(), BlockFolds([0]), ForwardFolds(), ContiguousFolds(3)]
+    for every in (alike + others, [SomeFolds(folds, (0,)) for folds in alike + others]):
+        assert [folds for folds in every if folds.rows_are_exchangeable] == every[: len(alike)]
+
+
 # Splitters of scikit-learn.
 
 
