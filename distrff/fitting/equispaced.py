@@ -36,7 +36,7 @@ from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds, HashFolds
+from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
 from distrff.solvers.ridge import (
@@ -697,6 +697,7 @@ _MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
 _FINALISTS, _CLOSE = 3, 1.01  # kernels that all folds judge: the best few, if they are nearly the best
 # Of other folds than rows at random one is some part of the map, and says less about the others.
 _FINALISTS_OF_PARTS, _CLOSE_OF_PARTS = 8, 1.3
+_NO_BETTER = 0.99  # of the error of the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -805,11 +806,12 @@ def judge(
     grid: Grid,
     setting: Setting,
     places: Sequence[int],
-) -> tuple[dict[int, np.ndarray], float, int]:
-    """Sums of squares of each target on one fold with each of these alphas, the fold's weight, and steps."""
+) -> tuple[dict[int, np.ndarray], np.ndarray, int]:
+    """Sums of squares of each target on one fold with each of these alphas; Σs, Σs·y, Σs·y²; and steps."""
     training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
     found, steps = grid.errors(training, held_out, setting, places, _SEARCH_TOL, patience=len(places))
-    return found, held_out.weight, steps
+    own = setting.within(held_out)
+    return found, np.stack([np.full_like(own.squares, own.weight), own.sums, own.squares]), steps
 
 
 @dataclass(eq=False)
@@ -820,6 +822,7 @@ class Choice:
     grid: Grid
     tried: dict[float, list[Tried]] = field(default_factory=dict)  # by smoothness, the best first
     steps: int = 0  # of conjugate gradients, over all folds
+    moments: np.ndarray = field(default_factory=lambda: np.zeros((1, 3, 1)))  # of each fold, as of `judge`
 
     @property
     def ranked(self) -> list[Tried]:
@@ -864,7 +867,7 @@ class Choice:
 
     def by_all_folds(self, penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
-        is_random = isinstance(self.sums.folds, HashFolds)
+        is_random = self.sums.folds.rows_are_exchangeable
         most, margin = (_FINALISTS, _CLOSE) if is_random else (_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS)
         few = self.ranked[:most]
         close = [one for one in few if one.error <= margin * few[0].error]
@@ -878,16 +881,32 @@ class Choice:
             score=choice.score,
             criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
             results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
-            notes=end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
+            notes=[
+                *self._no_better(choice.score),
+                *end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
+            ],
         )
+
+    def _no_better(self, score: float) -> list[str]:
+        """The note, with a warning, of an error that the mean of the judged rows has as well."""
+        s, sy, squares = self.moments.sum(axis=0)
+        spread = np.maximum(squares - self.grid.fit_intercept * sy**2 / s, 0.0)
+        constant = float((self.grid.unit * spread / s).mean())
+        if not score >= _NO_BETTER * constant > 0:
+            return []
+        text = (
+            f"the chosen model is no better than a constant: its held-out mean squared error is {score:.6g}, "
+            f"that of the mean {constant:.6g}; look at columns, bounds and period"
+        )
+        warn(text, DataWarning)
+        return [text]
 
     def _alphas(self, one: Tried) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds."""
-        errors, weights = dict[int, np.ndarray](), np.zeros(1)
+        errors = dict[int, np.ndarray]()
         n, folds = len(self.grid.alphas), range(self.sums.folds.n_folds)
 
         def error(place: int) -> float:
-            nonlocal weights
             if place not in errors and 0 <= place < n:
                 # With its neighbours, which the walk asks for next: a solution starts from the one before.
                 new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in errors]
@@ -896,13 +915,15 @@ class Choice:
                 ]
                 judged = self.sums.run.map(judge, calls)
                 self.steps += sum(steps for *_, steps in judged)
-                weights = np.array([weight for _, weight, _ in judged])
+                self.moments = np.stack([moments for _, moments, _ in judged])
                 errors.update((i, np.stack([of_fold[i] for of_fold, *_ in judged])) for i in new)
-            return float(errors[place].sum(axis=0).mean() / weights.sum()) if place in errors else math.inf
+            if place not in errors:
+                return math.inf
+            return float(errors[place].sum(axis=0).mean() / self.moments[:, 0, 0].sum())
 
         descend(error, (one.place,), (1, -1))
         places = sorted(errors, reverse=True)
-        return self.grid.alphas[places], np.stack([errors[i] for i in places], axis=1), weights
+        return self.grid.alphas[places], np.stack([errors[i] for i in places], axis=1), self.moments[:, 0, 0]
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
@@ -948,7 +969,6 @@ def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
 # The fit that follows from the sums.
 
 _USELESS = 0.5  # of k(0), an error of the kernel that is more than a note
-_NO_BETTER = 0.99  # of the error of the mean
 _MAX_ALPHA = 1e100  # squares of it are finite
 
 
@@ -994,14 +1014,6 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         notes.append(text)
         if chosen.kernel_error_ >= _USELESS:
             warn(text, DataWarning)
-    constant = np.square(targets.scale) * found.solution.total / sums.weight
-    if search.score is not None and search.score >= _NO_BETTER * constant.mean() > 0:
-        text = (
-            f"the chosen model is no better than a constant: its held-out mean squared error is "
-            f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
-        )
-        notes.append(text)
-        warn(text, DataWarning)
     is_solved = found.error <= problem.tol
     shortfall = (
         f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={problem.tol:g}; "

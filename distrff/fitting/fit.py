@@ -41,7 +41,7 @@ from distrff.preprocessing.coding import (
     Targets,
     class_weights,
 )
-from distrff.preprocessing.folds import Folds, HashFolds, NoFolds, SomeFolds
+from distrff.preprocessing.folds import Folds, SomeFolds
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed
 
@@ -556,7 +556,7 @@ _HELD_OUT_OF_SAMPLE = 1 / 3
 
 def _split_by_folds(folds: Folds, sample: RowSample) -> Split | None:
     """Which rows of a sample a search judges and fits its models to; None for rows held out at random."""
-    if isinstance(folds, HashFolds | NoFolds):
+    if folds.rows_are_exchangeable:
         return None
     is_fitted, is_judged = folds.masks(sample.keys, range(folds.n_folds))
     held_out, fitted = np.zeros(len(is_judged), bool), np.ones(len(is_judged), bool)

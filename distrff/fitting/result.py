@@ -18,7 +18,7 @@ from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
-from distrff.preprocessing.folds import Folds, HashFolds, NoFolds
+from distrff.preprocessing.folds import Folds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
@@ -560,7 +560,7 @@ _MOST_DENSE_FEATURES = 4096
 def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any] | None:
     """`exchangeability` of neighbouring rows; None where folds or rows tell nothing of it."""
     # Whoever chose other folds knows how new rows will come.
-    if not isinstance(fit.problem.held_out, NoFolds | HashFolds):
+    if not fit.problem.held_out.rows_are_exchangeable:
         return None
     rows = fit.statistics.neighbours()
     assert rows.y is not None

@@ -28,7 +28,7 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import WEIGHT_ROUNDING, GramStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import Folds, HashFolds, OneHeldOut, SomeFolds
+from distrff.preprocessing.folds import Folds, OneHeldOut, SomeFolds
 from distrff.solvers.ridge import unpack
 
 Statistics = GramStatistics | ToeplitzStatistics
@@ -185,10 +185,8 @@ class RunningSums:
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
         """The sums with those of more rows, whose numbers go on from the ones before."""
-        folds = self.sums.folds
-        assert folds is not None
-        if isinstance(folds, HashFolds):
-            folds = folds.after(self.sums.n_rows)
+        assert self.sums.folds is not None
+        folds = self.sums.folds.after(self.sums.n_rows)
         fit = prepared_like(dataset, self.sums, folds, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)

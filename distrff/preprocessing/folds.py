@@ -146,6 +146,8 @@ class Folds(ABC):
     """Why they do not go with groups, and what does."""
     places: tuple[str | int, ...] = ()
     """Their columns: names of those beside the features, and places of features."""
+    rows_are_exchangeable = False
+    """Whether new rows come as any others do, so that they are held out at random, or not at all."""
     remedy = "others"
     """What to give where no fold has a model."""
 
@@ -230,6 +232,10 @@ class Folds(ABC):
         """The folds that follow from the survey of all rows; raises InputError where none do."""
         return self
 
+    def after(self, n_rows: int) -> Folds:
+        """The folds of rows that come after so many others, in whose numbers these are not counted."""
+        return self
+
     def drawn_from(self, seed: int) -> Self:
         """The same folds drawn from another seed, where they are drawn."""
         is_drawn = any(one.name == "seed" for one in fields(self))  # type: ignore[arg-type]  # dataclasses all
@@ -308,6 +314,7 @@ class SomeFolds(Folds):
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
+    rows_are_exchangeable = _of_whole("rows_are_exchangeable")
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]
@@ -331,6 +338,7 @@ class NoFolds(Folds):
 
     n_folds: int = 0
     may_lack = False
+    rows_are_exchangeable = True
     words = "no rows"
     n_sums = 1
 
@@ -362,6 +370,7 @@ class HashFolds(Folds):
     first_row: int = 0  # number of the first row, where others came before it
     because: str = field(default="", compare=False)  # why other folds that were asked for became these
     may_lack = False
+    rows_are_exchangeable = True
     against_groups = "the folds hold out rows at random; use cv=GroupFolds()"
 
     @property
@@ -377,7 +386,6 @@ class HashFolds(Folds):
         return Memberships(len(keys), np.minimum(remainders(hashes, self.one_in), self.n_sums - 1))
 
     def after(self, n_rows: int) -> HashFolds:
-        """The folds of rows that come after so many others, in whose numbers these are not counted."""
         return replace(self, first_row=self.first_row + n_rows)
 
 

@@ -343,7 +343,7 @@ def left_out_as(kind: str | None, options: TableOptions) -> str | None:
     if kind == "text" and not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if kind in ("time", "clock") and options.datetime is None:
-        return "it holds times; datetime='seconds' or 'parts' takes them"
+        return "it holds times; datetime='seconds', 'parts' or 'both' takes them"
     return None
 
 

@@ -872,11 +872,13 @@ def translated(cv: Any, seed: int) -> Folds:
         drawn = given["random_state"]
         own_seed = int(drawn) if isinstance(drawn, Integral) else seed
         return HashFolds(n_folds, own_seed) if given["shuffle"] else ContiguousFolds(n_folds)
-    if kind in ("GroupKFold", "LeaveOneGroupOut"):  # which has no number
+    # A shuffle deals groups at random, whatever their sizes. The second one has no number of folds.
+    if kind in ("GroupKFold", "LeaveOneGroupOut") and not given.get("shuffle"):
         return GroupFolds(None, n_folds, seed)
     if kind == "TimeSeriesSplit" and given["test_size"] is None:
         return ForwardFolds(None, n_folds, given["gap"], given["max_train_size"] or None)
     nearest = {
+        "GroupKFold": "it without shuffle, or GroupFolds(), which deals the largest groups first",
         "PredefinedSplit": "GroupFolds(by=...) with the column of the folds",
         "StratifiedKFold": "HashFolds(), whose folds of many rows have nearly equal shares of each class",
         "TimeSeriesSplit": "ForwardFolds()",

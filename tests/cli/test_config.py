@@ -82,7 +82,7 @@ def test_what_a_file_cannot_say(given, text, message):
         given(text, "rows", "--out", "m")
 
 
-_TIMES = "it holds times; --datetime seconds or parts takes them"
+_TIMES = "it holds times; --datetime seconds, parts or both takes them"
 
 
 def test_plan_and_fit_share_a_file(distrff, tmp_path, rng):

@@ -183,8 +183,8 @@ def test_choices_of_folds(words, expected):
         ("as open_dataset(..., missing='drop') does", "as --missing drop does"),
         ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
         (
-            "it holds times; datetime='seconds' or 'parts' takes them",
-            "it holds times; --datetime seconds or parts takes them",
+            "it holds times; datetime='seconds', 'parts' or 'both' takes them",
+            "it holds times; --datetime seconds, parts or both takes them",
         ),
         ("alpha has 2 values; or a number (alpha=…)", "--alpha has 2 values; or a number (--alpha …)"),
         ("by max_sweeps, or a larger tol", "by --max-sweeps, or a larger --tol"),

@@ -477,3 +477,21 @@ def test_a_model_no_better_than_a_constant_is_said(rng):
     # What a few free parameters gain by chance is some 20 of 5000 squares, less than a hundredth.
     with pytest.warns(DataWarning, match="no better than a constant"):
         drf.KernelRidge(drf.EquispacedFourierFeatures(n_components=200)).fit(X, rng.standard_normal(5000))
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_constant_is_that_of_the_rows_that_folds_judge(rng, fit_intercept):
+    """The first sixth, which forward folds do not judge, is a hundred times as wild as the others."""
+    X, y, s = uniform_rows(rng, 600, 1), rng.standard_normal(600) - 2, rng.uniform(0.5, 2, 600)
+    y[:100] *= -100  # of the other sign, so that no model of it is better by chance
+    model = drf.KernelRidge(
+        drf.EquispacedFourierFeatures(n_components=50), cv=drf.ForwardFolds(), fit_intercept=fit_intercept
+    )
+    with pytest.warns(DataWarning, match="no better than a constant") as caught:
+        model.fit(X, y, s)
+    (said,) = (str(one.message) for one in caught if "than a constant" in str(one.message))
+    y, s = y[100:], s[100:]
+    of = np.average(y, weights=s) if fit_intercept else 0.0
+    expected = np.average((y - of) ** 2, weights=s)
+    assert float(re.search(r"that of the mean ([\d.]+)", said)[1]) == pytest.approx(expected, rel=1e-5)
+    assert said in model.report_["notes"]

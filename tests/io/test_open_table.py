@@ -89,8 +89,8 @@ def test_what_is_done_is_reported(tmp_path, frame):
     complete = frame.drop(columns=["empty", "t"]).dropna()
     assert (report["rows_read"], report["rows_dropped"]) == (90, 90 - len(complete))
     assert report["columns_dropped"] == {
-        "t": "it holds times; datetime='seconds' or 'parts' takes them",
-        "day": "it holds times; datetime='seconds' or 'parts' takes them",
+        "t": "it holds times; datetime='seconds', 'parts' or 'both' takes them",
+        "day": "it holds times; datetime='seconds', 'parts' or 'both' takes them",
         "empty": "it has no values",
         "many": "it has more than 10 categories, such as 'word 0'; hash_columns=True or max_categories takes "
         "it",

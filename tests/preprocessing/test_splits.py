@@ -518,6 +518,13 @@ def test_a_part_of_more_values_than_are_kept(monkeypatch: pytest.MonkeyPatch, n_
     assert survey.error <= n_rows / 512  # the rows of the value 0 are together anyway
 
 
+def test_folds_say_whether_new_rows_come_as_any_others() -> None:
+    alike = [HashFolds(3, 0), OneHeldOut(1, 0), NO_FOLDS]
+    others = [GroupFolds(), BlockFolds([0]), ForwardFolds(), ContiguousFolds(3)]
+    for every in (alike + others, [SomeFolds(folds, (0,)) for folds in alike + others]):
+        assert [folds for folds in every if folds.rows_are_exchangeable] == every[: len(alike)]
+
+
 # Splitters of scikit-learn.
 
 
@@ -542,6 +549,7 @@ def test_splitters_are_translated_where_the_meaning_is_the_same(splitter: Any, k
 @pytest.mark.parametrize(
     ("splitter", "nearest"),
     [
+        (sklearn_folds.GroupKFold(shuffle=True, random_state=0), "it without shuffle, or GroupFolds()"),
         (sklearn_folds.PredefinedSplit([0, 1]), "GroupFolds(by=...)"),
         (sklearn_folds.StratifiedKFold(), "HashFolds()"),
         (sklearn_folds.TimeSeriesSplit(test_size=3), "ForwardFolds()"),

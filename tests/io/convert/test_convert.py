@@ -24,7 +24,7 @@ from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset
 from distrff.preprocessing.table import TableSteps
 
-LEFT_OUT = "it holds times; datetime='seconds' or 'parts' takes them"
+LEFT_OUT = "it holds times; datetime='seconds', 'parts' or 'both' takes them"
 
 
 @pytest.fixture
@@ -421,7 +421,9 @@ def test_times_of_all_types_are_left_out_unless_they_are_asked_for(tables, form,
     assert names == ("a",)
     assert left_out == {name: LEFT_OUT for name in TIMES if form != "csv" or name != "span"}
     for name in ("day", "clock") if form in ("csv", "parquet") else ():
-        with pytest.raises(InputError, match=f"column '{name}' .*datetime='seconds' or 'parts' takes them"):
+        with pytest.raises(
+            InputError, match=f"column '{name}' .*datetime='seconds', 'parts' or 'both' takes them"
+        ):
             taken(tables, form, tmp_path / "none.zarr", columns=["a", name])
     names, X, left_out = taken(tables, form, tmp_path / "more.zarr", datetime="seconds")
     assert left_out == {}
