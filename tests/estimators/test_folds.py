@@ -292,6 +292,24 @@ def test_folds_without_a_model_are_skipped_and_their_rows_counted(rng: np.random
         assert svc.fit(X, y, groups=groups).cv_results_["fold_scores"].shape[1] == 9
 
 
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_sums_of_which_the_first_fold_has_no_model(rng: np.random.Generator, alpha: str) -> None:
+    """Later rows have all folds of the first ones, and none before the first fold."""
+    X, y = rng.uniform(size=(N, 2)), rng.normal(size=N)
+    first = drf.gram(X, fourier(), y, cv=ForwardFolds(0), random_state=0)
+    later = np.quantile(X[:, 0], 1 / 6) + 0.01 < X[:, 0]
+    sums = drf.gram(X[later], y=y[later], like=first)
+    if alpha == "cv":
+        with pytest.warns(DataWarning, match="fold 1 of 5: no row is left to fit its model to"):
+            found = drf.KernelRidge(alpha="cv").fit_gram(sums)
+        assert found.report_["folds"]["n_folds"] == 4
+    else:
+        criterion = drf.KernelRidge(alpha="gcv").fit_gram(sums).report_["criterion"]
+        assert criterion == "generalised cross-validation"
+        criterion = drf.KernelRidge(alpha="gcv").fit_gram(first).report_["criterion"]
+        assert criterion == "mean squared error over one held-out fold of 5"
+
+
 @pytest.mark.parametrize(
     ("solver", "features"),
     [
