@@ -1,5 +1,6 @@
 """What every test may use: a fresh seed, clusters, certificates, and the choice of slow tests."""
 
+import gc
 import logging
 import os
 import secrets
@@ -70,6 +71,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how a failure that depends on the seed is repeated."""
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         terminalreporter.write_line(f"the same random numbers again: {_SEED_VARIABLE}={_SEED} pytest ...")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage among the 600,000 objects that thousands of tests are, now or later.
+
+    They live to the end; going through them again and again took half of the time of their collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
