@@ -118,7 +118,7 @@ def test_three_hidden_directions_are_found(seed: int) -> None:
 @pytest.mark.parametrize("rotated", [True, False])
 def test_bins_take_the_metric_rotated_or_by_its_diagonal(rotated: bool) -> None:
     rng = stream(3, "steps")
-    X = rng.uniform(-1, 1, size=(1000, 3))
+    X = rng.uniform(-1, 1, size=(2000, 3))
     u = (X[:, 0] + X[:, 1]) / np.sqrt(2) if rotated else X[:, 0]
     v = (X[:, 0] - X[:, 1]) / np.sqrt(2) if rotated else X[:, 1]
     y = np.floor(3 * u) % 2 + 0.5 * (np.floor(2 * v) % 2) + 0.05 * rng.standard_normal(len(X))
