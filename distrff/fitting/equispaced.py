@@ -881,10 +881,8 @@ class Choice:
             score=choice.score,
             criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
             results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
-            notes=[
-                *self._no_better(choice.score),
-                *end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
-            ],
+            notes=self._no_better(choice.score)
+            + end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
         )
 
     def _no_better(self, score: float) -> list[str]:

@@ -342,20 +342,18 @@ def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldC
 def usable_folds(folds: Folds, rows: np.ndarray, targets: Targets, *, above: float = 0.0) -> tuple[int, ...]:
     """The numbers of the folds that have a model and rows to judge it, with a warning on the others.
 
-    `rows` of shape (n_sums, n_classes) are counts, or weights of all classes together, in which `above` is
+    `rows` of shape (n_sums, n_classes), or one column of all rows, are counts, or weights in which `above` is
     rounding. Raises InputError if there is no such fold.
     """
-    lacks = {}
+    lacks, exists = {}, folds.total @ rows > above
     for fold, coefs in enumerate(zip(folds.test, folds.train, strict=True)):
         judged, fitted = (of_sums @ rows for of_sums in coefs)
         if not judged.sum() > above:
             lacks[fold] = "it holds no row of positive weight out"
         elif not fitted.sum() > above:
             lacks[fold] = "no row is left to fit its model to"
-        elif isinstance(targets, ClassTargets) and not (fitted > 0).all():
-            lacks[fold] = (
-                f"the rows of its model lack the class {targets.classes[~(fitted > 0)].tolist()[0]!r}"
-            )
+        elif isinstance(targets, ClassTargets) and (lacking := exists & ~(fitted > above)).any():
+            lacks[fold] = f"the rows of its model lack the class {targets.classes[lacking].tolist()[0]!r}"
     if not lacks:
         return tuple(range(folds.n_folds))
     alike = {why: [fold + 1 for fold in lacks if lacks[fold] == why] for why in lacks.values()}

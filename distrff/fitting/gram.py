@@ -46,7 +46,7 @@ from distrff.solvers.ridge import (
     default_alphas,
     extended,
     fold_errors,
-    fold_weight,
+    fold_weights,
     gcv_errors,
     gcv_may_overfit,
     noise_floor,
@@ -769,10 +769,13 @@ def _by_gcv_or_fold(grams: Grams, penalty: Penalty) -> AlphaSearch:
 
 
 def _stands_for_rows(grams: Grams) -> bool:
-    """Whether the first fold has between half and twice its share of the weight of all rows."""
-    # With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
-    weight = grams.run.compute(fold_weight, grams.parts, grams.terms([0])[0], grams.system)
-    return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
+    """Whether the first fold has half to twice its share of the weight of all rows, and its model half."""
+    # With few rows, or very unequal weights, it may hold almost nothing, or almost everything; of sums that
+    # are like others its model may have no rows.
+    (terms,), share = grams.terms([0]), grams.weight / grams.folds.one_in
+    judged, used = grams.run.compute(fold_weights, grams.parts, terms, grams.system)
+    fitted = grams.weight - used if terms.is_left_out else used
+    return share / 2 < judged < 2 * share and share / 2 < fitted
 
 
 class _Grid(NamedTuple):

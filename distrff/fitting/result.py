@@ -22,7 +22,7 @@ from distrff.preprocessing.folds import Folds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.linalg import factor, in_float64, inverse_of_factor
+from distrff.utils.linalg import factor, in_float64, inverse_of_factor, solve_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
 from distrff.utils.text import listed
@@ -571,40 +571,55 @@ def exchangeability_of_fit(fit: PreparedFit, result: FitResult) -> dict[str, Any
     X = chosen_rows(rows.X, kept)
     others = () if fit.dataset.is_sparse else parts_by_columns(X, fit.dataset.column_names)
     with one_blas_thread():  # the same bits whatever the client's threads
-        K = _kernel_matrix(fit, result.features or fit.features, X)
-        return None if K is None else exchangeability(K, Y[kept], s[kept], fit.problem.seed, others)
+        F = _kernel_or_features(fit, result.features or fit.features, X)
+        return None if F is None else exchangeability(F, Y[kept], s[kept], fit.problem.seed, others)
 
 
-def _kernel_matrix(fit: PreparedFit, features: Any, X: Any) -> np.ndarray | None:
+def _kernel_or_features(fit: PreparedFit, features: Any, X: Any) -> np.ndarray | None:
     X = fit.scaling.apply(X, np.dtype(np.float64))
     specification, kernel = features.specification_, getattr(features, "kernel_", None)
     if Trait.SPARSE in specification.traits or specification.n_features <= _MOST_DENSE_FEATURES:
         Z = in_float64(specification.build().apply(X))
-        K = dense_rows(Z @ Z.T)
+        F = _smaller(Z) if isinstance(Z, np.ndarray) else dense_rows(Z @ Z.T)
     elif kernel is not None:
-        K = kernel(X)
+        F = kernel(X)
     else:
         return None
-    return K if np.isfinite(K).all() and K.trace() > 0 else None
+    return F if np.isfinite(F).all() and 0 < _trace(F) < np.inf else None
+
+
+def _smaller(Z: np.ndarray) -> np.ndarray:
+    """Features far fewer than the rows, or their kernel matrix: of 1,000 rows its inverse takes 40 ms."""
+    return Z if _are_features(Z) else Z @ Z.T
+
+
+def _are_features(F: np.ndarray) -> bool:
+    return 2 * F.shape[1] <= len(F)
+
+
+def _trace(F: np.ndarray) -> float:
+    return float(np.square(F).sum() if _are_features(F) else F.trace())
 
 
 def exchangeability(
-    K: np.ndarray, Y: np.ndarray, s: np.ndarray, seed: int, others: Iterable[tuple[str, np.ndarray]] = ()
+    F: np.ndarray, Y: np.ndarray, s: np.ndarray, seed: int, others: Iterable[tuple[str, np.ndarray]] = ()
 ) -> dict[str, Any] | None:
     """Whether rows in order are predicted worse from farther ones than from all others.
 
-    Kernel ridge of a kernel matrix is judged on each of 12 stretches of the rows by a model of the other
-    stretches, and again where the rows are dealt to stretches at random. Were rows exchangeable, the order of
-    the file would be one such deal: it is not if its error is larger than that of each of 39 others. Errors
-    are root mean squares in units of `Y`. `others` are further parts of the rows, with the words for them.
+    Kernel ridge is judged on each of 12 stretches of the rows by a model of the other stretches, and again
+    where the rows are dealt to stretches at random. Were rows exchangeable, the order of the file would be
+    one such deal: it is not if its error is larger than that of each of 39 others. Errors are root mean
+    squares in units of `Y`. `F` is the kernel matrix, or features of at most half as many columns as rows.
+    `others` are further parts of the rows, with the words for them.
     None where the targets of these rows are all one, or in order, as in a file sorted by classes: a stretch
     then lacks what others have, which says nothing of new rows.
     """
     n, root = len(Y), np.sqrt(s / s.mean())[:, None]
     if _are_in_order(Y):
         return None
-    K, Y = root * K * root.T, root * (Y - s @ Y / s.sum())
-    inverse, rng = _regularised_inverse(K, _penalty_of(K, Y)), stream(seed, "exchangeability")
+    F = root * F if _are_features(F) else root * F * root.T
+    Y = root * (Y - s @ Y / s.sum())
+    inverse, rng = _regularised_inverse(F, _penalty_of(F, Y)), stream(seed, "exchangeability")
     dual, least = inverse @ Y, _NEGLIGIBLE * np.square(Y).sum()
 
     def compared(parts: np.ndarray, clearly: float) -> dict[str, Any]:
@@ -632,22 +647,27 @@ def _are_in_order(Y: np.ndarray) -> bool:
     return all(np.count_nonzero(np.diff(sign)) <= 1 for sign in signs)
 
 
-def _penalty_of(K: np.ndarray, Y: np.ndarray) -> float:
+def _penalty_of(F: np.ndarray, Y: np.ndarray) -> float:
     """The penalty of the least leave-one-out error."""
-    some = slice(None, None, -(-len(K) // _ROWS_OF_PENALTY))
-    K, Y = K[some, some], Y[some]
+    some = slice(None, None, -(-len(F) // _ROWS_OF_PENALTY))
+    F, Y = _smaller(F[some]) if _are_features(F) else F[some, some], Y[some]
 
     def error_of(penalty: float) -> float:
-        inverse = _regularised_inverse(K, penalty)
+        inverse = _regularised_inverse(F, penalty)
         return float(np.square(inverse @ Y / np.diag(inverse)[:, None]).sum())
 
-    return min((share * K.trace() / len(K) for share in _PENALTIES), key=error_of)
+    return min((share * _trace(F) / len(F) for share in _PENALTIES), key=error_of)
 
 
-def _regularised_inverse(K: np.ndarray, penalty: float) -> np.ndarray:
-    """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients."""
-    A = np.array(K, order="F")  # by columns, as LAPACK has them
-    np.fill_diagonal(A, A.diagonal() + penalty)
+def _regularised_inverse(F: np.ndarray, penalty: float) -> np.ndarray:
+    """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients; of features, K = F·Fᵀ."""
+    if _are_features(F):  # A = (I - F·M⁻¹·Fᵀ)/penalty of M = Fᵀ·F + penalty·I
+        W = solve_factor(factor(F.T @ F + penalty * np.eye(F.shape[1]), overwrite=True), F.T)
+        A = W.T @ (W / -penalty)
+        A.flat[:: len(A) + 1] += 1 / penalty
+        return A
+    A = np.array(F, order="F")  # by columns, as LAPACK has them
+    A.flat[:: len(A) + 1] += penalty
     A = inverse_of_factor(factor(A, overwrite=True, clean=False), overwrite=True)
     for j in range(1, len(A)):  # without temporary arrays, which took half of the time
         A[:j, j] = A[j, :j]

@@ -132,8 +132,11 @@ def solved(sums: Statistics, problem: Problem) -> FitResult:
     """
     solve: Any = fit_statistics if isinstance(sums, GramStatistics) else fit_toeplitz_statistics
     if problem.penalty.search == "cv" and sums.folds is not None and sums.folds.may_lack:
-        rounding = WEIGHT_ROUNDING * sums.weight
-        kept = usable_folds(sums.folds, sums.moments[0][:, None], sums.targets, above=rounding)
+        s, sy, _ = sums.moments
+        rows, rounding = s[:, None], WEIGHT_ROUNDING * sums.weight
+        if isinstance(sums.targets, ClassTargets):  # coded as ±1, two classes in one column
+            rows = (rows + sy * ([-1, 1] if sy.shape[1] == 1 else 1)) / 2
+        kept = usable_folds(sums.folds, rows, sums.targets, above=rounding)
         if len(kept) < sums.folds.n_folds:
             sums = replace(sums, folds=SomeFolds(sums.folds, kept))
     result: FitResult = solve(sums, problem)

@@ -676,9 +676,9 @@ def fold_errors(
     return FoldErrors(path_errors(errors_at, alphas, base), weight, solutions)
 
 
-def fold_weight(parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem) -> float:
-    """Σs of a fold."""
-    return problem.weight(combined(parts, fold.test))
+def fold_weights(parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem) -> tuple[float, float]:
+    """Σs of a fold's rows, and of those in `used`."""
+    return problem.weight(combined(parts, fold.test)), problem.weight(combined(parts, fold.used))
 
 
 def gcv_errors(

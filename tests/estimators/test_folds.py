@@ -292,6 +292,41 @@ def test_folds_without_a_model_are_skipped_and_their_rows_counted(rng: np.random
         assert svc.fit(X, y, groups=groups).cv_results_["fold_scores"].shape[1] == 9
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("features", [fourier(16), drf.EquispacedFourierFeatures(drf.Gaussian(1.0))], ids=str)
+def test_sums_tell_that_a_fold_lacks_a_class(rng: np.random.Generator, features: Any, n_classes: int) -> None:
+    """A class that no row has, as rows of it may still come, is lacked by none."""
+    X, groups = rng.uniform(size=(N, 2)), np.arange(N) % 10
+    y, cv = np.where(groups == 3, "rare", np.where(X[:, 0] > 0.5, "more", "less")), GroupFolds(n_folds=10)
+    y[(y == "less") & (n_classes == 2)] = "more"
+    sums = drf.gram(X, features, y, groups=groups, cv=cv, scale="none", random_state=0)
+    with pytest.warns(DataWarning, match="fold .* of 10: the rows of its model lack the class 'rare'"):
+        found = drf.KernelRidgeClassifier(alpha="cv").fit_gram(sums)
+    assert found.report_["folds"]["n_folds"] == 9
+    model = drf.KernelRidgeClassifier(fourier(16), cv=cv, random_state=0)
+    with pytest.warns(DataWarning, match="fold .* of 10: the rows of its model lack the class 'rare'"):
+        model.partial_fit(X, y, groups=groups, classes=["less", "more", "rare"])
+    assert model.report_["folds"]["n_folds"] == 9
+
+
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_sums_of_which_the_first_fold_has_no_model(rng: np.random.Generator, alpha: str) -> None:
+    """Later rows have all folds of the first ones, and none before the first fold."""
+    X, y = rng.uniform(size=(N, 2)), rng.normal(size=N)
+    first = drf.gram(X, fourier(), y, cv=ForwardFolds(0), random_state=0)
+    later = np.quantile(X[:, 0], 1 / 6) + 0.01 < X[:, 0]
+    sums = drf.gram(X[later], y=y[later], like=first)
+    if alpha == "cv":
+        with pytest.warns(DataWarning, match="fold 1 of 5: no row is left to fit its model to"):
+            found = drf.KernelRidge(alpha="cv").fit_gram(sums)
+        assert found.report_["folds"]["n_folds"] == 4
+    else:
+        criterion = drf.KernelRidge(alpha="gcv").fit_gram(sums).report_["criterion"]
+        assert criterion == "generalised cross-validation"
+        criterion = drf.KernelRidge(alpha="gcv").fit_gram(first).report_["criterion"]
+        assert criterion == "mean squared error over one held-out fold of 5"
+
+
 @pytest.mark.parametrize(
     ("solver", "features"),
     [

@@ -28,15 +28,17 @@ def look(X, y, s=None, seed=0, names=None):
     return exchangeability(kernel_matrix(X), Y, s, seed, parts_by_columns(X, names))
 
 
-def test_errors_are_those_of_models_of_the_other_rows(rng):
+@pytest.mark.parametrize("of_features", [False, True])
+def test_errors_are_those_of_models_of_the_other_rows(rng, of_features):
     n, penalty, parts = 60, 0.3, rng.integers(0, 5, 60)
     X, Y = rng.standard_normal((n, 2)), rng.standard_normal((n, 2))
-    K, expected = kernel_matrix(X), 0.0
+    F = np.cos(X @ rng.standard_normal((2, 7))) if of_features else kernel_matrix(X)
+    K, expected = F @ F.T if of_features else F, 0.0
     for part in range(5):
         own, others = parts == part, parts != part
         dual = np.linalg.solve(K[np.ix_(others, others)] + penalty * np.eye(others.sum()), Y[others])
         expected += np.square(Y[own] - K[np.ix_(own, others)] @ dual).sum()
-    inverse = _regularised_inverse(K, penalty)
+    inverse = _regularised_inverse(F, penalty)
     assert _left_out_error(inverse, inverse @ Y, parts) == pytest.approx(expected, rel=1e-9)
 
 
