@@ -167,9 +167,9 @@ def _in_columns(A: np.ndarray) -> tuple[np.ndarray, int]:
     return A, max(1, len(A), A.strides[1] // A.itemsize)
 
 
-def inverse_of_factor(L: np.ndarray) -> np.ndarray:
+def inverse_of_factor(L: np.ndarray, *, overwrite: bool = False) -> np.ndarray:
     """The lower triangle of (L Lᵀ)⁻¹; what is above its diagonal is that of L."""
-    A = _columns(L, overwrite=False)
+    A = _columns(L, overwrite=overwrite)
     _call("dpotri", b"L", len(A), A, max(1, len(A)))
     return A
 

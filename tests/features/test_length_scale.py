@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
-from threadpoolctl import threadpool_limits
 
 from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern
 from distrff.errors import InputError, NonFiniteError
@@ -12,13 +11,14 @@ from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search.ridge import FourierRidge
 from distrff.features.search.sample import coded_targets
 from distrff.features.search.widths import automatic_length_scale, relevant_length_scales
+from distrff.utils.process import libraries
 from tests.support.draws import seed_of
 
 
 @pytest.fixture(autouse=True)
 def one_blas_thread():
     """Matrices of a hundred columns gain nothing by more, and lose much where the cores are busy."""
-    with threadpool_limits(1, user_api="blas"):
+    with libraries().limit(limits=1, user_api="blas"):
         yield
 
 

@@ -101,7 +101,8 @@ def hidden_directions(seed: int, n: int = 4000, d: int = 20) -> tuple[np.ndarray
     return X, y, V
 
 
-def check_directions(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+def test_three_hidden_directions_are_found(seed: int) -> None:
     X, y, V = hidden_directions(seed)
     features = drf.FourierFeatures(drf.Gaussian("auto", metric="learned"), 512, random_state=seed)
     P = np.asarray(features.fit(X, y).kernel_.get_params()["metric"])
@@ -109,17 +110,6 @@ def check_directions(seed: int) -> None:
     _, _, directions = np.linalg.svd(P)
     angles = subspace_angles(V, directions[:3].T)
     assert angles.max() <= 0.1, angles
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_three_hidden_directions_are_found(seed: int) -> None:
-    check_directions(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_three_hidden_directions_are_found_for_every_seed(seed: int) -> None:
-    check_directions(seed)
 
 
 # Bins take the metric rotated, or by its diagonal.

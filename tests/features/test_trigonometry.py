@@ -36,20 +36,25 @@ def angles_on_all_scales(rng, dtype, n=200_000):
     return np.concatenate([[0.0, -0.0], rng.choice([-1, 1], 2 * n) * magnitude]).astype(dtype)
 
 
-def angles_at_turning_points(dtype):
-    """Every multiple of π/4 up to 2**20 with its neighbours: zeros, extrema, quadrant borders; the limit."""
+def angles_at_turning_points(rng, dtype, step):
+    """Multiples of π/4 up to 2**20 with their neighbours: zeros, extrema, quadrant borders; the limit.
+
+    Every one for a step of 1, and else one at random of as many as the step, which is odd.
+    """
     quarter = np.arctan(np.longdouble(1))
-    x = (np.arange(1, int(2**20 / quarter) + 1) * quarter).astype(dtype)
+    x = (np.arange(rng.integers(1, step + 1), int(2**20 / quarter) + 1, step) * quarter).astype(dtype)
     x = np.concatenate([x, np.nextafter(x, dtype(0)), np.nextafter(x, dtype(np.inf))])
     limit = dtype(2**20)
     x = np.concatenate([x, [limit, np.nextafter(limit, dtype(0))]])
     return x[x <= limit]
 
 
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=extended)])
-def test_errors_up_to_the_limit(dtype):
-    wider = np.longdouble if dtype == np.float64 else np.float64
-    for x in (angles_on_all_scales(np.random.default_rng(), dtype), angles_at_turning_points(dtype)):
+def test_errors_up_to_the_limit(dtype, step):
+    wider, rng = np.longdouble if dtype == np.float64 else np.float64, np.random.default_rng()
+    angles = angles_on_all_scales(rng, dtype, 200_000 // step), angles_at_turning_points(rng, dtype, step)
+    for x in angles:
         cos, sin = cos_sin(x)
         assert np.abs(cos - np.cos(x.astype(wider))).max() <= NEAR_ERROR[dtype]
         assert np.abs(sin - np.sin(x.astype(wider))).max() <= NEAR_ERROR[dtype]

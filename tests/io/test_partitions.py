@@ -59,8 +59,9 @@ def assert_paired(X, y, w, x=0):
     np.testing.assert_allclose(w, np.exp(X[:, x]), rtol=1e-15)
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-@pytest.mark.parametrize("name", FROM_OTHERS)
+@pytest.mark.parametrize(
+    ("name", "scheduler"), [*((name, "sync") for name in FROM_OTHERS), ("filtered merge", "threads")]
+)
 def test_rows_stay_together_in_one_order(read_dataset, scheduler, name):
     with dask.config.set(scheduler=scheduler):
         frame = FROM_OTHERS[name]()

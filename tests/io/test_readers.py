@@ -19,7 +19,7 @@ from distrff.io import parquet_rows, tables, zarr_rows
 from distrff.io.arrays import as_dataset
 from distrff.io.open import open_dataset
 
-N = 60
+N = 30
 X = (np.arange(4.0 * N, dtype="f4") % 7 - 3).reshape(N, 4)
 Y = np.arange(N)
 W = np.linspace(0, 1, N)
@@ -142,7 +142,7 @@ def test_one_span_and_one_tile_are_alive(tmp_path, monkeypatch, written, tile_ro
     for tile in data.rows(0, N).tiles(tile_rows):
         held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
         del tile
-    assert len(alive) == (6 if written is zarr_group else 7)  # of Parquet 10, 10 and 5 of a row group
+    assert len(alive) == (3 if written is zarr_group else 4)  # of Parquet 10, 10 and 5 of a row group
     del held
 
 

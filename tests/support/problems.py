@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
+
+from distrff.utils.process import libraries
 
 
 class Problem(NamedTuple):
@@ -20,7 +21,7 @@ class Problem(NamedTuple):
 @pytest.fixture(autouse=True)
 def one_blas_thread() -> Iterator[None]:
     """The matrices here are too small for several threads, which only wait for each other."""
-    with threadpool_limits(1, user_api="blas"):
+    with libraries().limit(limits=1, user_api="blas"):
         yield
 
 

@@ -84,7 +84,7 @@ def fate(monkeypatch):
     return Fate(monkeypatch)
 
 
-def table(rng, n=260) -> pd.DataFrame:
+def table(rng, n=150) -> pd.DataFrame:
     frame = pd.DataFrame(rng.standard_normal((n, 3)).round(6), columns=list("abc"))
     frame["word"] = rng.choice(["red", "green", "blue"], n)
     frame["y"] = rng.choice(["spam", "egg", "ham"], n)
@@ -95,7 +95,7 @@ def table(rng, n=260) -> pd.DataFrame:
 
 def csv(folder: Path, rng) -> tuple[list[Path], dict]:
     frame = table(rng)
-    for i, part in enumerate((frame[:100], frame[100:])):
+    for i, part in enumerate((frame[:60], frame[60:])):
         text = part.to_csv(index=False).encode()
         (folder / f"{i}.csv").write_bytes(gzip.compress(text) if i else text)
     options = {"target": "y", "sample_weight": "w", "one_hot": True, "missing": "drop"}
@@ -104,23 +104,23 @@ def csv(folder: Path, rng) -> tuple[list[Path], dict]:
 
 def wider(folder: Path, rng) -> tuple[list[Path], dict]:
     """Whole numbers, until the third file."""
-    y = rng.integers(0, 9, 300).astype(object)
-    y[250:] = np.round(rng.random(50), 6)
-    frame = pd.DataFrame({"x": rng.random(300), "t": y})
+    y = rng.integers(0, 9, 150).astype(object)
+    y[125:] = np.round(rng.random(25), 6)
+    frame = pd.DataFrame({"x": rng.random(150), "t": y})
     (folder / "w.csv").write_text(frame.to_csv(index=False))
     return [folder / "w.csv"], {"target": "t", "missing": "mean"}
 
 
 def libsvm(folder: Path, rng) -> tuple[list[Path], dict]:
-    X = random_array((200, 3000), density=0.002, rng=rng, format="csr")
-    dump_svmlight_file(X, rng.integers(0, 2, 200), str(folder / "rows.txt"), zero_based=False)
+    X = random_array((100, 3000), density=0.002, rng=rng, format="csr")
+    dump_svmlight_file(X, rng.integers(0, 2, 100), str(folder / "rows.txt"), zero_based=False)
     return [folder / "rows.txt"], {"positive": 1, "test_fraction": 0.3}
 
 
 def few_columns(folder: Path, rng) -> tuple[list[Path], dict]:
     """Sparse rows that become a dense array."""
-    X = random_array((200, 9), density=0.3, rng=rng, format="csr")
-    dump_svmlight_file(X, rng.integers(0, 2, 200), str(folder / "few.txt"), zero_based=False)
+    X = random_array((100, 9), density=0.3, rng=rng, format="csr")
+    dump_svmlight_file(X, rng.integers(0, 2, 100), str(folder / "few.txt"), zero_based=False)
     return [folder / "few.txt"], {}
 
 
@@ -132,12 +132,12 @@ def many_words(folder: Path, rng) -> tuple[list[Path], dict]:
 
 
 def npz(folder: Path, rng) -> tuple[list[Path], dict]:
-    np.savez(folder / "rows.npz", X=rng.standard_normal((250, 2)), y=rng.integers(0, 5, 250))
+    np.savez(folder / "rows.npz", X=rng.standard_normal((150, 2)), y=rng.integers(0, 5, 150))
     return [folder / "rows.npz"], {}
 
 
 def parquet(folder: Path, rng) -> tuple[list[Path], dict]:
-    table(rng).to_parquet(folder / "rows.parquet", row_group_size=70)
+    table(rng).to_parquet(folder / "rows.parquet", row_group_size=40)
     return [folder / "rows.parquet"], {"target": "y", "missing": "indicator", "dtype": "float32"}
 
 
@@ -203,7 +203,7 @@ SOURCES = (csv, wider, libsvm, few_columns, many_words, npz, parquet, like_other
         pytest.param(wider, "memory", 4, marks=pytest.mark.slow),
         (libsvm, "memory", 2),
         (npz, "local", 1),
-        (few_columns, "memory", 4),
+        (few_columns, "memory", 2),
         pytest.param(many_words, "memory", 1, marks=pytest.mark.slow),
         (like_others, "memory", 2),
     ],
@@ -262,7 +262,7 @@ def test_what_was_finished_before_a_failure_is_not_done_again(rows, fate, monkey
     encoded = encoded_pieces(monkeypatch)
     report = convert(files, out / "rows.zarr", **options)
     assert sum(taken) > 0
-    assert sum(encoded) == report["rows_read"] - sum(taken) == 260 - sum(taken)
+    assert sum(encoded) == report["rows_read"] - sum(taken) == 150 - sum(taken)
 
 
 def test_the_pass_before_the_first_goes_on_too(rows, fate, monkeypatch):
@@ -271,7 +271,7 @@ def test_the_pass_before_the_first_goes_on_too(rows, fate, monkeypatch):
 
     def failing(cls, raw, max_words):
         seen.append(len(next(iter(raw.values()))))
-        if len(seen) == 8:
+        if len(seen) == 6:
             raise KeyboardInterrupt
         return of(cls, raw, max_words)
 
@@ -280,7 +280,7 @@ def test_the_pass_before_the_first_goes_on_too(rows, fate, monkeypatch):
         convert(files, out / "rows.zarr", **options)
     n_before, first = sum(seen), seen[0]  # the first piece is looked at twice
     convert(files, out / "rows.zarr", **options)
-    assert sum(seen) - n_before < 260 + first
+    assert sum(seen) - n_before < 150 + first
     assert not (out / "ck").exists()
 
 
