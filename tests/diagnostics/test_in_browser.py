@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -88,7 +89,7 @@ NAMES = (
 )
 
 
-def pages_with_charts() -> dict[str, str]:
+def pages_with_charts() -> dict[str, Callable[[], str]]:
     """Return pages with every chart: of few and of many classes and categories, of huge and tiny numbers."""
     rng = np.random.default_rng(0)
     x = np.sort(rng.standard_normal(400))
@@ -104,15 +105,15 @@ def pages_with_charts() -> dict[str, str]:
     table = drf.open_dataset(kinds, target="y", one_hot=True)
     equispaced = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=0)
     pages = {
-        "two classes": with_charts(likelihood.fit(X, labels[2]), X, labels[2], list(X)[1:]),
-        "nine classes": with_charts(classifier.fit(X, labels[9]), X, labels[9], [LONG]),
-        "thirty classes": with_charts(classifier.fit(X, labels[30]), X, labels[30], [LONG]),
-        "categories": with_charts(ridge.fit(table), kinds, kinds["y"], ["kind"]),
-        "equispaced": with_charts(equispaced.fit(X, np.sin(x)), X, np.sin(x), [LONG]),
+        "two classes": lambda: with_charts(likelihood.fit(X, labels[2]), X, labels[2], list(X)[1:]),
+        "nine classes": lambda: with_charts(classifier.fit(X, labels[9]), X, labels[9], [LONG]),
+        "thirty classes": lambda: with_charts(classifier.fit(X, labels[30]), X, labels[30], [LONG]),
+        "categories": lambda: with_charts(ridge.fit(table), kinds, kinds["y"], ["kind"]),
+        "equispaced": lambda: with_charts(equispaced.fit(X, np.sin(x)), X, np.sin(x), [LONG]),
     }
     for scale, shift in ((1e12, 0.0), (1e-3, 1e6)):
         y = scale * (np.sin(x) + 0.1 * rng.standard_normal(400)) + shift
-        pages[f"numbers of {scale}"] = with_charts(ridge.fit(X, y), X, y, [LONG])
+        pages[f"numbers of {scale}"] = lambda y=y: with_charts(ridge.fit(X, y), X, y, [LONG])
     return pages
 
 
@@ -153,8 +154,18 @@ def test_nothing_overflows_and_all_can_be_read(tmp_path):
         assert colors["light"] != colors["dark"], "the theme was not taken"
 
 
-def test_the_texts_of_charts_are_whole_apart_and_stand_out(tmp_path):
-    pages = pages_with_charts()
+# The others are nine classes, whose charts are those of two, and numbers of other sizes.
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("two classes", "thirty classes", "categories", "numbers of 0.001"),
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_the_texts_of_charts_are_whole_apart_and_stand_out(tmp_path, names):
+    made = pages_with_charts()
+    pages = {name: made[name]() for name in names or made}
     sizes = list(zip((390, 1200), THEMES, strict=True))  # places go by the width, and contrasts by the theme
     cases = [Frame(name, pages[name], *size) for name in pages for size in sizes]
     for frame, page in zip(cases, measured(BROWSER, cases, tmp_path), strict=True):

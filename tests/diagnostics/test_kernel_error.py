@@ -78,8 +78,7 @@ BINNING = partial(RandomBinningFeatures, 2.0 * Laplacian(2.0), 20)
     [
         *(
             (partial(FourierFeatures, kernel, 64, form=form), 0.0, float)
-            for kernel in (Gaussian(1.5), 2.0 * Laplacian(3.0))
-            for form in ("cos_sin", "phase")
+            for kernel, form in ((Gaussian(1.5), "cos_sin"), (2.0 * Laplacian(3.0), "phase"))
         ),
         *((BINNING, 0.0, dtype) for dtype in (np.float32, np.float64)),
         # Hashed to runs of 3 and 4 columns a grid, where collisions are most of the error, and of 50. Runs of

@@ -16,7 +16,11 @@ FEATURES = fourier(64, 1.5, random_state=None)
 BINS = drf.RandomBinningFeatures(drf.Laplacian(2.0), 20, random_state=0)
 HASHED = drf.RandomBinningFeatures(drf.Laplacian(2.0), 20, n_bins=200, random_state=0)
 CASES = [
-    *product([FEATURES], LOSSES, [0.01, 1.0], [True, False]),
+    *(
+        (FEATURES, loss, C, fit_intercept)
+        for loss in LOSSES
+        for C, fit_intercept in [(0.01, True), (1.0, False)]
+    ),
     *product([BINS], ["hinge", "probit"], [0.1, 1.0], [True]),
     *product([BINS], ["squared_hinge"], [0.1, 1.0], [False]),
 ]

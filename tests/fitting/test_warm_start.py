@@ -33,7 +33,9 @@ def test_a_search_for_the_penalty_is_not_begun_from(problem):
     """Its fits begin anew each time, and need no stricter end than without `warm_start`."""
     X, y = problem.X, classes_of(problem.y)
     n_sweeps = [
-        margin_classifier("squared_hinge", fourier(32), "cv", tol=1e-4, warm_start=warm).fit(X, y).n_iter_
+        margin_classifier("squared_hinge", fourier(32), "cv", Cs=[0.1, 1.0, 10.0], tol=1e-4, warm_start=warm)
+        .fit(X, y)
+        .n_iter_
         for warm in (True, False)
     ]
     assert n_sweeps[0] == n_sweeps[1]

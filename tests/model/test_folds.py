@@ -91,7 +91,7 @@ def test_likelihoods_by_the_search_for_C(rng: np.random.Generator, multi_class: 
     X = rng.normal(size=(N, 2))
     y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=N), np.linspace(-0.5, 0.5, n_classes - 1))
     model = drf.KernelLikelihoodClassifier(
-        _features(), C="cv", multi_class=multi_class, tol=1e-4, random_state=0
+        _features(), C="cv", Cs=[0.1, 1.0], multi_class=multi_class, tol=1e-4, random_state=0
     ).fit(X, y)
     folds = model._out_of_fold_models()
     assert folds is not None
