@@ -180,9 +180,11 @@ def test_folds_go_by_columns_of_any_file(distrff, tmp_path, scratch, rng, form):
         assert with_times["n_columns"] == 10 and with_times["folds"] == found["folds"]
     page = tmp_path / "page.html"
     for groups in ("--folds groups --by who", "--groups who", *(["--groups 4"] if form != "zarr" else [])):
-        done = distrff(*fit, *groups.split(), "--report", page)
+        report = ("--report", page) if form == "zarr" and groups == "--groups who" else ()
+        done = distrff(*fit, *groups.split(), *report)
         assert "on rows left out: whole groups of 'who' (6 of them); the mean" in done.stdout
-    assert "rows that were left out: whole groups of &#39;who&#39; (6 of them)" in page.read_text()
+    if form == "zarr":  # the charts of a page take a second
+        assert "rows that were left out: whole groups of &#39;who&#39; (6 of them)" in page.read_text()
     assert "2 folds of whole groups of 'who' (6 of them)" in distrff("inspect", out[1]).stdout
     refused = distrff.refused(*fit, "--groups", "nobody")
     assert ("has no array 'nobody'" if form == "zarr" else "has no column 'nobody'") in refused

@@ -70,8 +70,16 @@ def test_a_killed_convert_leaves_nothing_for_long(distrff, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"rows.csv", "out.zarr", "other.zarr"}
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-@pytest.mark.parametrize("command", ["convert", "convert, shuffled", "fit", "report"])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("convert", errno.ENOSPC),
+        ("convert, shuffled", errno.EDQUOT),
+        ("fit", errno.ENOSPC),
+        ("fit", errno.EDQUOT),
+        ("report", errno.EDQUOT),
+    ],
+)
 def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monkeypatch, command, number):
     """Files of this process; what workers write is the next test."""
     out, write_text = tmp_path / "out", Path.write_text

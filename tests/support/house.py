@@ -39,7 +39,8 @@ with dask.config.set(scheduler="synchronous"):
     model.fit(X, y)
     sys.setprofile(None)
 loaded = [m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "distrff"]
-print(json.dumps({"frames": sorted(seen), "loaded": sorted(loaded)}))
+model.predict(X)
+print(json.dumps({"frames": sorted(seen), "loaded": sorted(loaded), "modules": sorted(sys.modules)}))
 """
 
 
@@ -125,8 +126,8 @@ def circle() -> list[str]:
 
 
 @cache
-def way_of_a_gram_fit() -> dict[str, list[Path]]:
-    """Files whose frames run in a ridge fit by its Gram, and files that are loaded after it."""
+def way_of_a_gram_fit() -> dict[str, list[Any]]:
+    """Files whose frames run in a ridge fit by its Gram, files that are loaded after it, and all modules."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", GRAM_FIT],
         capture_output=True,
@@ -135,9 +136,11 @@ def way_of_a_gram_fit() -> dict[str, list[Path]]:
         cwd=ROOT.parent,
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    ours = {kind: [Path(f) for f in files if Path(f).is_relative_to(ROOT)] for kind, files in found.items()}
+    frames, loaded = (
+        [Path(f) for f in found[kind] if Path(f).is_relative_to(ROOT)] for kind in ("frames", "loaded")
+    )
     common = [ROOT / "errors.py", *(ROOT / "utils").rglob("*.py"), ROOT / "__init__.py"]
-    return {"frames": [f for f in ours["frames"] if f not in common], "loaded": ours["loaded"]}
+    return {"frames": [f for f in frames if f not in common], "loaded": loaded, "modules": found["modules"]}
 
 
 def lines_of(files: Iterator[Path] | list[Path]) -> int:

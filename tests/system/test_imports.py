@@ -27,22 +27,6 @@ def test_importing_loads_nothing_heavy():
     assert not loaded_by("import distrff.cli") & {"numpy", "dask.array", "distributed"}
 
 
-_FIT = """
-import numpy as np
-import distrff as drf
-X = np.random.default_rng(0).standard_normal((100, 3))
-model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0).fit(X, X[:, 0])
-model.predict(X)
-"""
-
-
-def test_a_fit_of_rows_in_memory_loads_what_it_needs():
-    """Each of these takes half a second to load, a small fit much less."""
-    loaded = loaded_by(_FIT)
-    assert not loaded & {"dask.array", "finufft", "zarr", "sklearn.decomposition"}
-    assert "distrff.fitting.rows" in loaded  # all that a worker loads for sums
-
-
 def test_the_version_is_the_distribution_s_and_its_entry_points_name_one_command():
     try:
         assert distrff.__version__ == version("distrff")

@@ -69,6 +69,13 @@ def test_the_house_is_small_enough_to_be_seen_whole():
     assert lines_of(way["loaded"]) <= MOST_LINES_LOADED
 
 
+def test_a_fit_of_rows_in_memory_loads_what_it_needs():
+    """Each of these takes half a second to load, a small fit much less."""
+    loaded = {*way_of_a_gram_fit()["modules"]}
+    assert not loaded & {"dask.array", "finufft", "zarr", "sklearn.decomposition"}
+    assert "distrff.fitting.rows" in loaded  # all that a worker loads for sums
+
+
 RULES = {
     # The command line is a user of the public names.
     "only the command line imports the package root": lambda i, package: (
