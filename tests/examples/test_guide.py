@@ -19,6 +19,7 @@ from tests.support.documents import ROOT, SCHEDULER, blocks, commands, dead_link
 GUIDE = ROOT / "examples" / "guide"
 FEWER = {
     "512": "128",
+    "5_000": "2_500",
     "EquispacedFourierFeatures()": "EquispacedFourierFeatures(n_components=500)",
     ", 300)": ", 60)",
 }

@@ -127,25 +127,26 @@ def kept_in_a_task(X: np.ndarray, y: np.ndarray) -> int:
 def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch):
     """The rest is kept as rows, or read again, whichever worker takes it."""
     labelled = [np.concatenate([A, A]) for A in labelled]  # of so many rows a share is some whole segments
-    expected = bits(model("hinge", keep_features=False).fit(*labelled))
-    all_kept = model("hinge", keep_features=True).fit(*labelled).plan_
+    fit = partial(model, "hinge", max_sweeps=6)
+    expected = bits(fit(keep_features=False).fit(*labelled))
+    all_kept = fit(keep_features=True).fit(*labelled).plan_
     for room in (0.55, 0.8):
         monkeypatch.setattr(cost, "_room", lambda plan, share, room=room: room * all_kept.kept_bytes)
-        fitted = model("hinge").fit(*labelled)
+        fitted = fit().fit(*labelled)
         plan = fitted.plan_
         assert 0 < plan.kept_features < plan.size.n_rows
         assert plan.kept_bytes <= room * all_kept.kept_bytes
         assert f"kept between light sweeps: features of {plan.kept_features:,} rows" in repr(plan)
         assert bits(fitted) == expected
     monkeypatch.setattr(cost, "_pays", lambda size: False)
-    fitted = model("hinge").fit(*labelled)
+    fitted = fit().fit(*labelled)
     assert (fitted.plan_.kept_features, fitted.plan_.kept_rows > 0) == (0, True)
     assert bits(fitted) == expected
     monkeypatch.setattr(cost, "_room", lambda plan, workers: 1000.0)
     told = r"keep_features=True needs .* 60% of its memory limit .*; use keep_features='auto'"
     with pytest.raises(PlanRefused, match=told):
-        model("hinge", keep_features=True).fit(*labelled)
-    assert model("hinge").fit(*labelled).plan_.kept_features == 0
+        fit(keep_features=True).fit(*labelled)
+    assert fit().fit(*labelled).plan_.kept_features == 0
 
 
 def count(block, folder):

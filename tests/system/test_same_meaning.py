@@ -107,7 +107,7 @@ def assert_same(model: Any, first: Stored, other: Any, second: Stored) -> None:
 
 
 @pytest.mark.parametrize("name", STORAGES)
-@settings(max_examples=3, phases=PHASES)
+@settings(max_examples=2, phases=PHASES)
 @given(data=st.data())
 def test_a_model_predicts_alike_in_every_storage(name, data):
     compare(data.draw(tables(STORAGES[name].holds)), name, says_types=data.draw(st.booleans()))
