@@ -56,7 +56,7 @@ separable = partial(linear, share=1.0, min_margin=0.1, offset=0.3)
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("n", "D", "n_kept"), [(400, 6, 1), (400, 6, 5), (400, 6, 1000), (30, 100, 5)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_however_few_rows_a_sweep_collects(seed, n, D, n_kept, fit_intercept):
     Z, y = linear(np.random.default_rng(seed), n, D)
     model, n_sweeps = solve(Z, y, fit_intercept=fit_intercept, n_kept=n_kept, tol=1e-8)
@@ -132,8 +132,8 @@ def assert_proves_itself(found, Z, y, fit_intercept, gap):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("r", "D"), [(5, 2), (40, 3), (100, 10), (30, 100), (300, 60), (200, 200)])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("r", "D"), [(5, 2), (40, 3), (100, 10), (30, 100), (300, 60), (100, 100)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_solution_proves_itself(seed, r, D, fit_intercept):
     Z, y = separable(np.random.default_rng([seed, r, D]), r, D)
     Z = with_constant(Z, fit_intercept)
