@@ -195,7 +195,7 @@ def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
     for map_ in maps_of_all_kinds(kernel):
         model = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
         assert any("column 2; left out by length_scale='ard'" in note for note in model.report_["notes"])
-        assert "column 2" in model.report_.to_html() and "column 2" in repr(model.report_)
+        assert "column 2" in model.report_._repr_html_() and "column 2" in repr(model.report_)
         model.save(str(tmp_path / "model"), overwrite=True)
         by_float32 = KernelRidge(map_, 1.0, scale=scale, random_state=1).fit(X.astype("f4"), y)
         assert by_float32.report_["dtype"] == "float32"

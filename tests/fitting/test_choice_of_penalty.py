@@ -195,7 +195,7 @@ def test_the_report_says_which_criterion_chose(problem):
     assert model.report_["criterion"] == "mean squared error over one held-out fold of 5"
     (note,) = notes_of(model, "one held-out fold")
     assert "the 64 features are more than a twentieth of the 900 rows" in note
-    for shown in (repr(model.report_), model.report_.to_html()):
+    for shown in (repr(model.report_), model.report_._repr_html_()):
         assert note in shown and model.report_["criterion"] in shown
     assert note in model.report_.to_dict()["notes"]
     few = drf.KernelRidge(fourier(44), "gcv", random_state=0, scale="none").fit(X, y)
@@ -267,7 +267,7 @@ def end_notes(model):
     notes = [note for note in model.report_["notes"] if "may be better" in note]
     for note in notes:
         assert note in repr(model.report_) and note in model.report_.to_dict()["notes"]
-        assert note.replace("'", "&#39;") in model.report_.to_html()
+        assert note.replace("'", "&#39;") in model.report_._repr_html_()  # the page but for its curves
     return notes
 
 
