@@ -92,7 +92,7 @@ def test_workers_finish_together_after_seconds_of_work():
 WORKERS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 5), max_size=6)
 
 
-@given(n_segments=st.integers(0, 200), threads=WORKERS, data=st.data())
+@given(n_segments=st.integers(0, 60), threads=WORKERS, data=st.data())
 def test_every_segment_is_taken_once_whoever_asks(n_segments, threads, data):
     shares = SegmentShares(list(range(n_segments)), threads)
     taken = []
