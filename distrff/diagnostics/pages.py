@@ -129,8 +129,8 @@ def _make_room(figure: Any, ax: Any) -> None:
         if _has_names(axis):
             axis.set_ticklabels([_shortened(name.get_text(), _NAME_LENGTH) for name in axis.get_ticklabels()])
     height = max(_AXES_HEIGHT, _LINE * len(ax.get_yticks()) if _has_names(ax.yaxis) else 0)
-    # Extents are known only after a layout.
-    figure.draw_without_rendering()
+    # Extents are known only after a layout, which is half of what drawing without rendering takes.
+    figure.get_layout_engine().execute(figure)
     figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
     # Half of the ticks at a time, until one is left.
     while _are_crowded(figure, ax) and (fewer := len(ticks := ax.get_xticks()) // 2):
@@ -153,7 +153,7 @@ def _has_names(axis: Any) -> bool:
 
 
 def _are_crowded(figure: Any, ax: Any) -> bool:
-    figure.draw_without_rendering()
+    figure.get_layout_engine().execute(figure)
     boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
     seen = sorted(
         (box.x0, box.x1) for box in boxes if ax.bbox.x0 - 1 <= box.x0 / 2 + box.x1 / 2 <= ax.bbox.x1 + 1
