@@ -17,8 +17,10 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg  # noqa: F401 - with a BLAS of its own, which is limited below
 from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
 import distrff
 from tests.support.commands import wait_until
@@ -26,6 +28,10 @@ from tests.support.commands import wait_until
 # No test is timed: how long its examples take depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# One thread of BLAS, as tasks and Dask's workers have it. Where more processes test than there are cores, two
+# threads of a product of small matrices wait for each other, busily: a solve of 20 µs took 7 ms.
+threadpool_limits(1, user_api="blas")
 
 # Worker processes inherit this path and find functions of the tests by it; what is installed comes first.
 sys.path.append(str(Path(__file__).parents[1]))
