@@ -121,8 +121,9 @@ def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkey
     kept = {"checkpoint": str(tmp_path / "kept"), "checkpoint_every": 0}
     quiet, bad = small_ridge().fit(X, y), X.copy()
     bad[-2] = np.nan  # the last one is among those by which the rows are recognized
-    with pytest.raises(InputError, match="NaN"):
-        small_ridge().fit(da.from_array(bad, chunks=(4096, -1)), y, **kept)
+    for _ in range(3):  # on a busy machine the last segment may fail before the first is stored
+        with pytest.raises(InputError, match="NaN"):
+            small_ridge().fit(da.from_array(bad, chunks=(4096, -1)), y, **kept)
     of_first_pass = len(left[0])
     left.clear()
     fitted = small_ridge().fit(da.from_array(X, chunks=(4096, -1)), y, **kept)
