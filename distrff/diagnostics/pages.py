@@ -129,7 +129,7 @@ def _make_room(figure: Any, ax: Any) -> None:
         if _has_names(axis):
             axis.set_ticklabels([_shortened(name.get_text(), _NAME_LENGTH) for name in axis.get_ticklabels()])
     height = max(_AXES_HEIGHT, _LINE * len(ax.get_yticks()) if _has_names(ax.yaxis) else 0)
-    # Extents are known only after a layout, which is half of what drawing without rendering takes.
+    # Extents are known only after a layout.
     figure.get_layout_engine().execute(figure)
     figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
     # Half of the ticks at a time, until one is left.

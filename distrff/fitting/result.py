@@ -661,7 +661,7 @@ def _penalty_of(F: np.ndarray, Y: np.ndarray) -> float:
 
 def _regularised_inverse(F: np.ndarray, penalty: float) -> np.ndarray:
     """A = (K + penalty·I)⁻¹, whose product with Y are the dual coefficients; of features, K = F·Fᵀ."""
-    if _are_features(F):  # A = (I - F·M⁻¹·Fᵀ)/penalty of M = Fᵀ·F + penalty·I
+    if _are_features(F):  # Woodbury: A = (I − F·M⁻¹·Fᵀ)/penalty with M = Fᵀ·F + penalty·I
         W = solve_factor(factor(F.T @ F + penalty * np.eye(F.shape[1]), overwrite=True), F.T)
         A = W.T @ (W / -penalty)
         A.flat[:: len(A) + 1] += 1 / penalty

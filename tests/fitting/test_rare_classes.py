@@ -112,7 +112,7 @@ def test_no_softmax_model_is_worse_than_the_shares_of_the_classes(rng, fit_inter
     assert model.report_["primal"] == pytest.approx(own, rel=1e-9)
 
 
-@pytest.mark.parametrize("C", [1e-50, 1e-12, 1e12, 1e50])
+@pytest.mark.parametrize("C", [1e-50, 1e-30, 1e-12, 1e12, 1e30, 1e50])
 @pytest.mark.parametrize(
     ("name", "solver"), [*product(MODELS, ["auto", "sgd"]), ("softmax", "auto")]
 )  # fmt: skip
