@@ -193,6 +193,15 @@ def test_the_time_that_was_planned_for_this_fit_is_shown(rng, model):
     assert times() == [], "another fit was planned"
 
 
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_a_model_no_better_than_the_mean_is_said(rng, is_noise):
+    X = rng.standard_normal((120, 2))
+    y = rng.standard_normal(120) if is_noise else X[:, 0]
+    # Noise that is followed closely: held-out errors are those of two such models, and above the mean's.
+    model = drf.KernelRidge(FOURIER, "cv", alphas=[1e-6], scale="none", random_state=0).fit(X, y)
+    assert ("whoever always says the mean" in model.report_.to_html()) == is_noise
+
+
 def test_a_fit_to_a_gram_has_a_page():
     X = np.random.default_rng(0).standard_normal((200, 2))
     statistics = drf.gram(X, FOURIER, np.sin(X[:, 0]), random_state=0, cv=3, scale="none")
