@@ -366,12 +366,12 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
     yield from _likeness(quality)
     if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
-    constant = quality.get("constant_rmse")
-    if None not in (constant, quality.get("rmse")) and quality["rmse"] >= constant > 0:
+    rmse, constant = quality.get("rmse"), quality.get("constant_rmse")
+    if rmse is not None and constant is not None and rmse >= constant > 0:
         yield "It is no better than whoever always says the mean of the target."
     # A curved model that is no better than a line has too few features, or widths far from right.
     linear = quality.get("linear_rmse")
-    if None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
+    if rmse is not None and linear is not None and rmse >= linear:
         yield (
             "A linear model has no larger error: more features (n_components), other widths, or a search for "
             "both (AutoFeatures) may do better."
