@@ -482,7 +482,7 @@ def _check_few(n_columns: int) -> None:
     if n_columns > MAX_DIMENSIONS:
         raise InputError(
             f"equispaced frequencies are for 1 to {MAX_DIMENSIONS} columns, got {n_columns}; choose columns, "
-            f"or use FourierFeatures"
+            f"take times as seconds, which are one column and not six, or use FourierFeatures"
         )
 
 

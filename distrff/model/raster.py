@@ -20,9 +20,11 @@ from distrff.errors import DataWarning, InputError, PlanRefused, warn
 from distrff.features.fitted import FittedMap, having_prefix
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
+from distrff.model.georeference import CONVENTIONS, GRID_MAPPING, Georeference, seconds_of, time_step
 from distrff.model.model import Model, std_of
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets
+from distrff.preprocessing.table import SecondsStep
 from distrff.utils.text import human_bytes, listed
 from distrff.utils.validation import check_count
 
@@ -40,6 +42,7 @@ def predict_raster(
     return_std: bool | str = False,
     draws: int = 0,
     random_state: int | None = 0,
+    crs: int | str | None = None,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -54,7 +57,8 @@ def predict_raster(
     ----------
     model : fitted estimator or Model
     grid : mapping of column to 1-D array-like
-        The coordinates of each column of the model: by name, or by number where columns have no names.
+        The coordinates of each column of the model: by name, or by number where columns have no names. Times,
+        where the fit took a column of times as seconds.
     out : str
         Path or URL.
     return_std : bool or "observation"
@@ -64,6 +68,10 @@ def predict_raster(
         may be, where `std` says how far it may be off in each cell alone.
     random_state : int or None
         Seed of the draws. The same seed gives the same functions on all grids.
+    crs : int or str, optional
+        Coordinate reference system: WKT, or where pyproj is installed an EPSG code, or any other text that it
+        reads. It becomes the grid mapping `spatial_ref`, and the coordinates of columns called lon or x and
+        lat or y get the names and units that the CF conventions have for it.
     overwrite : bool
         Replace a raster that exists at `out`.
     storage_options : dict, optional
@@ -95,6 +103,7 @@ def predict_raster(
     if return_std:
         std_of(return_std)
     check_count("draws", draws, 0)
+    reference = Georeference.of(crs)
     # The grid is checked before a posterior is made, which takes D³.
     axes = _axes(frozen_model(model, False), grid)
     frozen = frozen_model(model, return_std or draws > 0)
@@ -123,14 +132,16 @@ def predict_raster(
         storage_errors(f"{location} could not be written"),
         replacing(location, overwrite=overwrite, kinds=_KINDS) as fresh,
     ):
-        layers = _created(fresh, frozen, names, axes, chunks, with_std=bool(return_std), n_draws=draws)
+        layers = _created(
+            fresh, frozen, reference, names, axes, chunks, with_std=bool(return_std), n_draws=draws
+        )
         order = [list(axes).index(name) for name in _columns(frozen)]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
         # A block is a chunk of the arrays: no two tasks write to one, and one that is repeated writes the
         # same bytes.
         blocks = _blocks(list(axes.values()), chunks)
         n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
-        _finish(fresh, frozen, names)
+        _finish(fresh, frozen, reference, names)
     if n_outside == math.prod(shape):
         warn("all cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
     return {
@@ -162,15 +173,17 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
         )
     if missing := [name for name in known if name not in grid]:
         raise InputError(f"grid has no coordinates of column {missing[0]!r}; give some, perhaps a single one")
-    if reserved := {*_LONG_NAMES, "target", "draw"} & set(map(str, grid)):
+    if reserved := {*_LONG_NAMES, "target", "draw", GRID_MAPPING} & set(map(str, grid)):
         raise InputError(f"a column {reserved.pop()!r} would have the name of a result; rename it")
     if nested := [name for name in map(str, grid) if "/" in name]:
         raise InputError(f"a column {nested[0]!r} cannot name a dimension, as it has a slash; rename it")
-    return {name: _coordinates(name, values) for name, values in grid.items()}
+    return {name: _coordinates(name, values, time_step(model.steps, name)) for name, values in grid.items()}
 
 
-def _coordinates(name: Any, values: Any) -> np.ndarray:
+def _coordinates(name: Any, values: Any, step: SecondsStep | None) -> np.ndarray:
     try:
+        if step is not None and np.asarray(values).dtype.kind not in "iuf":
+            values = seconds_of(step, values)
         if np.asarray(values).dtype.kind not in "iufbO":
             raise TypeError(f"got {np.asarray(values).dtype}")
         x = np.asarray(values, dtype=np.float64)
@@ -298,6 +311,7 @@ def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndar
 def _created(
     place: Location,
     model: Model,
+    reference: Georeference,
     names: Sequence[str],
     axes: Mapping[Any, np.ndarray],
     chunks: tuple[int, ...],
@@ -315,11 +329,16 @@ def _created(
             dtype=x.dtype,
             dimension_names=[name],
             fill_value=np.nan,
+            attributes=reference.attributes(name, model.steps),
         )
         array[:] = x
+    if reference.mapping:
+        store = place.within(GRID_MAPPING).zarr_store()
+        zarr.create_array(store, shape=(), dtype=np.int32, attributes=reference.mapping)
     shape = tuple(map(len, axes.values()))
     layers = ("prediction", *(["std"] if with_std else []), *(["draws"] if n_draws else []))
     several = not model.is_classifier and not model.y_is_1d
+    of_all = {"grid_mapping": GRID_MAPPING} if reference.mapping else {}
     attributes: dict[str, Any] = {}
     if isinstance(model.targets, ClassTargets):
         classes = model.targets.classes.tolist()
@@ -340,7 +359,7 @@ def _created(
             dtype=np.int32 if is_code else np.float64,
             fill_value=_OUTSIDE if is_code else np.nan,
             dimension_names=[*(["draw"] if first else []), *names, *(["target"] if several else [])],
-            attributes={"long_name": _LONG_NAMES[layer], **(attributes if is_code else {})},
+            attributes={"long_name": _LONG_NAMES[layer], **of_all, **(attributes if is_code else {})},
         )
     return layers
 
@@ -352,7 +371,7 @@ _LONG_NAMES = {
 }
 
 
-def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
+def _finish(place: Location, model: Model, reference: Georeference, names: Sequence[str]) -> None:
     """Write the root of the group, which makes it complete."""
     header = {
         "kind": "raster",
@@ -364,8 +383,11 @@ def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
     # As text: files of netCDF, which xarray may write, hold no nested attributes.
     attributes = {
         ROOT: json.dumps(header),
+        "Conventions": CONVENTIONS,
         "title": f"predictions of a {model.kind} on a grid of {', '.join(names)}",
     }
+    if reference.mapping:
+        attributes["coordinates"] = GRID_MAPPING  # or xarray would take it for a layer
     # Last: readers refuse a group whose root does not say that it is complete.
     zarr.create_group(place.zarr_store(), attributes=attributes, overwrite=False)
     with warnings.catch_warnings():
