@@ -29,8 +29,9 @@ from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.html import html_card
+from distrff.utils.random import resolve_seed
 from distrff.utils.text import kernel_text, listed, number_text
-from distrff.utils.validation import one_of
+from distrff.utils.validation import check_count, one_of
 
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
@@ -470,6 +471,29 @@ class Model:
         self.check_has_std()
         return self._answer(X, "std", of=of)
 
+    def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
+        """Functions drawn from the posterior at rows, (n_rows, n_draws) or (n_rows, n_outputs, n_draws).
+
+        See `KernelRidge.sample`. Raises InputError for a model without standard deviations.
+        """
+        F = self.drawn(n_draws, random_state).decision(X)
+        if self.y_is_1d:
+            return F
+        return np.stack([F[:, j :: self.n_outputs] for j in range(self.n_outputs)], axis=1)
+
+    def drawn(self, n_draws: int, random_state: int | None) -> Model:
+        """A model whose outputs are functions drawn from the posterior, all targets of a draw side by side.
+
+        A draw is its coefficients, and so the same function wherever it is evaluated.
+        """
+        check_count("n_draws", n_draws)
+        seed, ready = resolve_seed(random_state), self.specification.build(self.arrays)
+        coef, intercept = self.check_has_std().draws(ready, n_draws, seed)
+        coef += np.tile(self.coef, n_draws)
+        # Without what belongs to the model that was fitted.
+        rest: dict[str, Any] = {"posterior": None, "intervals": None, "fold_models": None}
+        return replace(self, coef=coef, intercept=intercept + np.tile(self.intercept, n_draws), **rest)
+
     def _std(self, X: Any, of: str) -> np.ndarray:
         posterior = self.check_has_std()
         S = np.empty((X.shape[0], self.n_outputs))
@@ -477,10 +501,30 @@ class Model:
         by_transforms = isinstance(posterior, PosteriorSamples)
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
             S[rows] = posterior.std_at(ready, strip)
+        return self._finished_std(S, of)
+
+    def _finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
         if of == "observation":
             # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
-            S = np.sqrt(np.square(S) + posterior.noise)
-        return S[:, 0] if self.y_is_1d else S
+            S = np.sqrt(np.square(S) + self.check_has_std().noise)
+        return S[..., 0] if self.y_is_1d else S
+
+    def values_on_grid(self, axes: Sequence[np.ndarray]) -> np.ndarray:
+        """`decision` on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs)."""
+        # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points.
+        # Other maps have no values on a grid, and take the cells as rows.
+        F = self.specification.build(self.arrays).values_on_grid(axes, self.coef)
+        if F is None:
+            return self.decision(_cells(axes)).reshape(*map(len, axes), self.n_outputs)
+        return F + self.intercept
+
+    def std_on_grid(self, axes: Sequence[np.ndarray], of: str = "f") -> np.ndarray:
+        """`std` on the product grid of the columns' coordinates, (n_1, …, n_d), perhaps targets last."""
+        S = self.check_has_std().std_on_grid(self.specification.build(self.arrays), axes)
+        if S is not None:
+            return self._finished_std(S, of)
+        S = self.std(_cells(axes), of=of)
+        return S.reshape(*map(len, axes), *S.shape[1:])
 
     def check_has_std(self) -> PosteriorFactor | PosteriorSamples:
         """The posterior; raises InputError for a model without standard deviations."""
@@ -527,6 +571,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "transform": Model._transform,
 }
 """Results by the names of their methods, of rows in memory that are checked and hold no NaN."""
+
+
+def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def _counted(names: Sequence[Any], n: int) -> str:

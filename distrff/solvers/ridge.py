@@ -14,7 +14,7 @@ A nested model uses the leading D' features times a `feature_scale` c (√(D/D')
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ from distrff.utils.linalg import (
     triangle_of_reflections,
     tridiagonal,
 )
+from distrff.utils.random import stream
 
 # Reduction to a band, from which a whole path of penalties follows.
 
@@ -950,6 +951,21 @@ class PosteriorFactor:
         """The standard deviation of f at rows, (r, k)."""
         return self.std(ready.apply(X).astype(np.float64))
 
+    def draws(self, ready: Any, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients and intercepts of functions drawn around the model, (D, n·k) and (n·k,); D²·n·k flops.
+
+        σ̂·L⁻ᵀζ for a standard normal ζ, and so of covariance σ̂²·(G + alpha·I)⁻¹; of the intercept besides
+        σ̂²/W. All targets of a draw are side by side, and the first draws do not depend on how many follow.
+        """
+        normal = stream(seed, "draws").standard_normal((n_draws * len(self.noise), 1 + len(self.L)))
+        sigma = np.sqrt(np.tile(self.noise, n_draws))
+        coef = sigma * solve_factor(self.L, normal[:, 1:].T, transposed=True)
+        return coef, sigma * normal[:, 0] * np.sqrt(self.intercept_variance) - self.z_mean @ coef
+
+    def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """None: a grid has no faster way than row by row."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class PosteriorSamples:
@@ -978,6 +994,28 @@ class PosteriorSamples:
     def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k); S/2 transforms."""
         return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
+
+    def draws(self, ready: Any, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """As those of `PosteriorFactor`: the samples, in an order by the seed, each target its own.
+
+        Raises InputError for more draws than samples.
+        """
+        n_samples, n_targets = 2 * len(self.C), len(self.noise)
+        if n_draws > n_samples:
+            raise InputError(
+                f"a model of equispaced features has {n_samples} functions drawn from its posterior, and "
+                f"{n_draws} were asked for; ask for at most {n_samples}"
+            )
+        order = stream(seed, "draws").permutation(n_samples)
+        # Another sample for each target of a draw, or targets would differ from the model in the same places.
+        numbers = order[np.add.outer(np.arange(n_draws), np.arange(n_targets)).ravel() % n_samples]
+        coef = ready.coef_of_functions(self.C, numbers) * np.sqrt(np.tile(self.noise, n_draws))
+        return coef, np.zeros(len(numbers))
+
+    def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """`std_at` on the product grid of the columns' coordinates; None where transforms are faster."""
+        squares = ready.mean_square_on_grid(axes, self.C)
+        return None if squares is None else np.sqrt(np.multiply.outer(squares, self.noise))
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
