@@ -266,6 +266,8 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart]) -> list[Se
         parts["Learned widths"] = _relevance(report, search)
     if search.get("settings"):
         parts["Kernels that were tried"] = _settings(search)
+    if search.get("likely"):
+        parts["Kernels that were tried"] = _likely(search["likely"])
     if search.get("column_shares"):
         parts["Columns and directions that matter"] = _metric(report, search)
     shares = report.get("explained_variance_ratio")
@@ -323,6 +325,21 @@ def _settings(search: Mapping[str, Any]) -> _Parts:
             f"such as {left_out[0]}."
         )
     return [Table(["kernel", "alpha", "held-out error"], rows), legend]
+
+
+def _likely(likely: Sequence[Mapping[str, Any]]) -> _Parts:
+    """A table of the most likely kernels of a map."""
+    least = min(one["minus_two_log_likelihood"] for one in likely)
+    rows = [
+        [one["kernel"], number_text(one["alpha"]), number_text(one["minus_two_log_likelihood"] - least)]
+        for one in likely
+    ]
+    legend = (
+        "The most likely kernel of one term, and that of two where rows ask for a second: widths, "
+        "directions, smoothness, shares and alpha together, by all rows. Of two, the held-out error decides. "
+        "The last column is minus twice the logarithm of the likelihood, from the least one on."
+    )
+    return [Table(["kernel", "alpha", "−2·log L"], rows), legend]
 
 
 def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:

@@ -101,6 +101,7 @@ class Split(NamedTuple):
     held_out: np.ndarray  # whether a search judges each row
     fitted: np.ndarray  # whether its models may be fitted to it
     units: np.ndarray | None  # which rows are held out together, as numbers; None where each is for itself
+    go_by_places: bool = False  # as of the folds
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.base import KernelFeatureMap, Sample, search_module
 from distrff.features.fitted import Arrays, KernelMap, MapCost, MapOutline, Trait, canonical_json
-from distrff.kernels.base import LEARNED, Kernel
+from distrff.kernels.base import LEARNED, Kernel, half_distance
 from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import (
     MAX_DIMENSIONS,
@@ -256,12 +256,17 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     Parameters
     ----------
     kernel : Kernel, optional
-        Shift-invariant, without a metric. None is `Matern("ard", nu="auto")`: smoothness ν from ½, 3/2, 5/2
-        and ∞ (Gaussian) and a width a column, all chosen by the fit. "auto" is one width for all columns.
-        Widths are in the columns' own units: an estimator's `scale` does not apply.
+        Shift-invariant; a metric must be an invertible matrix of a Gaussian or Matern kernel. None is
+        `Matern("ard", nu="auto")`: smoothness ν from ½, 3/2, 5/2 and ∞ (Gaussian) and a width a column, all
+        chosen by the fit by held-out error. "auto" is one width for all columns. Where rows are held out by
+        their place on a map (`BlockFolds`, by default where it has gaps) all is chosen by the likelihood of
+        the rows instead: ν from ¼ to ∞, and for None a matrix as metric, which turns the widths, and a second
+        term of a shorter range where rows ask for one. Widths are in the columns' own units: an estimator's
+        `scale` does not apply.
     n_components : int, optional
         N = ∏(2m + 1), the most features. Default: as many as `tol` asks for, up to 64 a row, at least 32,768,
-        and at most 1,048,576. Where they do not suffice, the report says which widths are resolved.
+        and at most 1,048,576; for a map with gaps two a row, up to sixteen of few rows. Where they do not
+        suffice, the report says what they leave of the kernel.
     tol : float
         Largest error of the kernel over the box, sup|k − k̃|/k(0). It is not a bound for predictions: a small
         alpha amplifies it.
@@ -381,7 +386,9 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
-        if self.widths_are_undecided:
+        if self.chooses and sample.split is not None and sample.split.go_by_places:
+            self.lattice_ = box.lattice_of_map(pilot, min(self._max_modes(n_rows), _modes_of_map(n_rows)))
+        elif self.widths_are_undecided:
             # One lattice, and so one pass, must serve every width that the search will compare.
             self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
         else:
@@ -597,6 +604,13 @@ class Lattice:
     def n_modes(self) -> int:
         """N = ∏(2m + 1), the real features."""
         return math.prod(2 * m + 1 for m in self.modes)
+
+    def part(self, n_modes: int) -> Lattice:
+        """The central part of about so many modes, as many of each coordinate in proportion."""
+        share = (n_modes / self.n_modes) ** (1.0 / len(self.modes))
+        if share >= 1:
+            return self
+        return replace(self, modes=tuple(int((2 * m + 1) * share / 2) for m in self.modes))
 
     def phases(self, X: np.ndarray) -> list[np.ndarray]:
         """2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
@@ -870,6 +884,22 @@ class Box:
         lattice = Lattice(len(bounds), columns, kept, tuple(spacing), tuple(centre), tuple(bounds))
         return lattice, shortest * factor
 
+    def lattice_of_map(self, pilot: Kernel, n_modes: int) -> Lattice:
+        """About so many modes, of waves as short in each column as the pilot's widths are to each other.
+
+        The margin is as wide as the box: with three tenths of it, ranges of half of the box made neighbours
+        of opposite sides, and errors in the gaps of a map were up to a seventh larger.
+        """
+        columns, bounds = self.columns, self.bounds
+        periods = [self.periods[j] or (1.0 + _MAP_MARGIN) * self._width(j) for j in columns]
+        needs = [
+            period / half_distance(pilot, j, len(bounds)) for j, period in zip(columns, periods, strict=True)
+        ]
+        share = (n_modes / math.prod(needs)) ** (1.0 / len(columns))
+        modes = tuple(max(1, int(share * need / 2)) for need in needs)
+        centre = tuple(0.0 if (b := bounds[j]) is None else (b[0] + b[1]) / 2 for j in columns)
+        return Lattice(len(bounds), columns, modes, tuple(1.0 / p for p in periods), centre, tuple(bounds))
+
     def lattice_for_search(
         self, pilot: Kernel, tol: float, max_modes: int, n_rows: int
     ) -> tuple[Lattice, Kernel]:
@@ -892,6 +922,14 @@ class Box:
                 break
         assert best is not None
         return best
+
+
+_MAP_MARGIN = 1.0
+
+
+def _modes_of_map(n_rows: int) -> int:
+    """Two a row, of few rows up to sixteen."""
+    return max(2 * n_rows, min(16 * n_rows, 2**16))
 
 
 _FIRST_SHARE, _SETTLED = 1e-5, 1.02

@@ -29,6 +29,7 @@ from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import by_sum
+from distrff.fitting.spectra import Likely, Spectrum, likeliest
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
@@ -776,12 +777,20 @@ class Choice:
             self.grid = replace(self.grid, tol=None)
             self.by_one_fold()
 
-    def by_all_folds(self, penalty: Penalty) -> tuple[Setting, AlphaSearch]:
-        """The kernel and alpha of least error over all folds, among the best few, and how alpha was found."""
+    def finalists(self) -> list[Tried]:
+        """The best few of what was tried."""
         is_random = self.sums.folds.rows_are_exchangeable
         most, margin = (_FINALISTS, _CLOSE) if is_random else (_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS)
         few = self.ranked[:most]
-        close = [one for one in few if one.error <= margin * few[0].error]
+        return [one for one in few if one.error <= margin * few[0].error]
+
+    def likely(self, one: Likely) -> Tried:
+        """A likely kernel with its alpha, as one that was tried."""
+        kernel, place = one.kernel, int(np.abs(np.log(self.grid.alphas / one.alpha)).argmin())
+        return Tried(kernel, self.grid.setting(kernel), {place: one.found.value})
+
+    def by_all_folds(self, close: list[Tried], penalty: Penalty) -> tuple[Setting, AlphaSearch]:
+        """The kernel and alpha of least error over all folds, and how alpha was found."""
         paths = [self._alphas(one) for one in close]
         choices = [penalty.choose(*path) for path in paths]
         i = min(range(len(close)), key=lambda i: choices[i].score)
@@ -853,6 +862,43 @@ class Choice:
         }
 
 
+def _report_of_likely(likely: list[Likely], pilot: dict[str, Any] | None) -> dict[str, Any]:
+    """The kernels that were climbed to, as strict JSON data."""
+    return {
+        "rule": "likelihood of all rows, of one term and perhaps of two held-out error; from the sums",
+        "pilot": pilot,
+        "likely": [one.report() for one in likely],
+    }
+
+
+def _likeliest(sums: Sums, problem: Problem) -> list[Likely]:
+    """The most likely kernels of the map, that of most terms first."""
+    features, given = sums.features, problem.penalty.value
+    pilot, kernel = features.pilot_kernel_, features.chosen_kernel
+    is_turned = features.kernel is None
+    spectrum = Spectrum(
+        kernel=pilot,
+        lattice=sums.lattice,
+        n_terms=1,
+        is_turned=is_turned,
+        n_widths=features.widths_are_undecided * (sums.lattice.n_columns if kernel.is_ard else 1),
+        is_smoothness_free=kernel.has_undecided_smoothness,
+        # Where each target has its own, all are near their mean.
+        alpha=None if given is None else float(np.exp(np.log(np.maximum(given, 1e-300)).mean())),
+        largest=1.0 / (EPS * sums.weight),
+    )
+    found = likeliest(
+        sums.run,
+        sums.total,
+        spectrum,
+        n_rows=sums.n_rows,
+        offset=sums.offset,
+        fit_intercept=problem.fit_intercept,
+        seed=problem.seed,
+    )
+    return found[::-1]
+
+
 def _smoothed(kernel: Kernel, nu: float) -> Kernel:
     """The kernel with another smoothness, infinite for the Gaussian; as it is for 0."""
     if not nu:
@@ -900,17 +946,29 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     search, report = AlphaSearch(np.empty(0) if given is None else given), features.length_scale_search_
     if given is None or (features.chooses and sums.folds.n_sums > 1):
         run.begin_phase("search")
-        # No kernel is asked to be resolved better than the one that the lattice was made for.
-        tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
         unit = np.square(targets.scale)
-        choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
-        choice.by_one_fold()
-        if given is None:
-            setting, search = choice.by_all_folds(problem.penalty)
+        if features.chooses and sums.folds.go_by_places:
+            likely = _likeliest(sums, problem)
+            # One alpha is as good as a grid, as the rows chose it; a given grid stays.
+            choices = []
+            for one in likely:
+                own = alphas if problem.penalty.grid is not None else np.array([one.alpha])
+                choice = Choice(sums, Grid(sums.lattice, None, own, unit, sums.offset, problem.fit_intercept))
+                choices.append((choice, [choice.likely(one)]))
         else:
-            setting = choice.ranked[0].setting or setting
+            # No kernel is asked to be resolved better than the one that the lattice was made for.
+            tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
+            grid = Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept)
+            choice = Choice(sums, grid)
+            choice.by_one_fold()
+            likely, choices = [], [(choice, choice.finalists())]
+        if given is None:
+            judged = [choice.by_all_folds(finalists, problem.penalty) for choice, finalists in choices]
+            setting, search = min(judged, key=lambda one: one[1].score or 0.0)
+        else:
+            setting = choices[0][1][0].setting or setting
         if features.chooses:
-            report = choice.report()
+            report = _report_of_likely(likely, report) if likely else choice.report()
     run.begin_phase("model")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
     chosen = features.with_kernel(setting.kernel, setting.lattice, report)
@@ -921,7 +979,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             f"a wider kernel or narrower bounds"
         )
         notes.append(text)
-        if chosen.kernel_error_ >= _USELESS:
+        if chosen.kernel_error_ >= _USELESS and not sums.folds.go_by_places:
             warn(text, DataWarning)
     is_solved = found.error <= problem.tol
     shortfall = (

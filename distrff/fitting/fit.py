@@ -569,7 +569,7 @@ def _split_by_folds(folds: Folds, sample: RowSample) -> Split | None:
         held_out, fitted = is_judged[:, fold], is_fitted[:, fold]
     if not (held_out.any() and fitted.any()):
         return None
-    return Split(held_out, fitted & ~held_out, folds.units(sample.keys))
+    return Split(held_out, fitted & ~held_out, folds.units(sample.keys), folds.go_by_places)
 
 
 @dataclass(frozen=True, eq=False)

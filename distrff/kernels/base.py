@@ -578,14 +578,14 @@ def _frequencies(kernel: Kernel) -> str:
 def _by_column(kernel: Kernel, n_columns: int) -> Section:
     """The distance along each column at which the kernel is half of k(0)."""
     kernel = kernel.with_widths(1.0)
-    reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MAX_COLUMNS))])
+    reach = np.array([half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MAX_COLUMNS))])
     bars = [(f"column {j}", 1 / r, number_text(float(r))) for j, r in enumerate(reach)]
     more = f" Of {n_columns} columns the first {len(reach)}." if n_columns > len(reach) else ""
     caption = "The longer a bar, the faster the kernel falls; the number is the distance at which it is half."
     return Section("By column", [Bars(bars), caption + more])
 
 
-def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
+def half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
     """Distance along a column where the kernel is half of k(0), by bisection of its logarithm."""
     x, origin = np.zeros((1, n_columns)), np.zeros((1, n_columns))
     # By the exponent: widths of any size are as near.
@@ -601,6 +601,9 @@ def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
 
 LEARNED = "learned"
 """The metric that a fit finds."""
+
+
+_MOST_SHOWN = 3  # columns of a square matrix, as of a map
 
 
 class MetricFactor:
@@ -661,7 +664,7 @@ class MetricFactor:
 
     def __repr__(self) -> str:
         r, d = self.shape
-        return f"ndarray[{r}, {d}]"
+        return repr(self.tolist()) if r == d <= _MOST_SHOWN else f"ndarray[{r}, {d}]"
 
 
 def checked_metric(value: Any) -> MetricFactor | str | None:

@@ -444,7 +444,7 @@ class Matern(_StudentT):
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     nu : float or "auto"
         The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate. "auto" is chosen by a fit of
-        `EquispacedFourierFeatures`, from ½, 1½, 2½ and ∞.
+        `EquispacedFourierFeatures`, from ½, 1½, 2½ and ∞, or for a map with gaps from all.
     metric : ndarray of shape (r, d), "learned" or None
         P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """

@@ -148,6 +148,8 @@ class Folds(ABC):
     """Their columns: names of those beside the features, and places of features."""
     rows_are_exchangeable = False
     """Whether new rows come as any others do, so that they are held out at random, or not at all."""
+    go_by_places = False
+    """Whether rows are held out where they are on a map, of whose columns the model is made as well."""
     remedy = "others"
     """What to give where no fold has a model."""
 
@@ -314,7 +316,7 @@ class SomeFolds(Folds):
     n_sums, total, memberships = map(_of_whole, ("n_sums", "total", "memberships"))
     names, places, words, remedy = map(_of_whole, ("names", "places", "words", "remedy"))
     sums, units, notes = map(_of_whole, ("sums", "units", "notes"))
-    rows_are_exchangeable = _of_whole("rows_are_exchangeable")
+    rows_are_exchangeable, go_by_places = map(_of_whole, ("rows_are_exchangeable", "go_by_places"))
 
     @property
     def n_folds(self) -> int:  # type: ignore[override]

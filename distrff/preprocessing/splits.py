@@ -43,7 +43,6 @@ class ColumnFolds(Folds):
 
     places: tuple[str | int, ...] = field(default=(), repr=False, kw_only=True)
     kinds: tuple[str, ...] = field(default=(), repr=False, kw_only=True)  # of their dtypes
-    suits_features = False  # whether the model may well have the columns as features, too
     may_use_groups = False  # whether they may go by the groups though these are no column
 
     @property
@@ -63,7 +62,7 @@ class ColumnFolds(Folds):
         named = zip(self.places, self.names or self.places, strict=True)
         kept = [repr(name) for place, name in named if isinstance(place, int) or place in rows.raw_features]
         notes = []
-        if kept and not self.suits_features:
+        if kept and not self.go_by_places:
             notes.append(
                 f"the folds go by {listed(kept)}, which the model has as a feature, too: new rows have "
                 f"values of it that no fit has seen; leave it out of X unless that is meant"
@@ -615,7 +614,7 @@ class BlockFolds(ColumnFolds):
     seed: int | None = None
     pitches: np.ndarray | None = field(default=None, repr=False)  # of the cells, (d,)
     remedy = "smaller cells, a smaller buffer or other columns"
-    suits_features = True  # a map is made of the columns by which its cells go
+    go_by_places = True
 
     def __post_init__(self) -> None:
         check_n_folds(self.n_folds, 2 if self.like is None else 1)

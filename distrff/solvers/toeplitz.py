@@ -236,7 +236,6 @@ class Toeplitz:
 # An approximate inverse: exact for the modes of most weight, which alone reach across gaps.
 
 _PAIRS = 1000  # of modes ±j
-_SHARE = 16  # at most one in so many
 
 
 class CoarseModes:
@@ -255,7 +254,7 @@ class CoarseModes:
         places = np.arange(flat.size)
         is_first = (places % weights.shape[-1] > 0) | (places > self._zero)
         firsts = places[is_first]
-        n = min(_PAIRS, flat.size // _SHARE, len(firsts))
+        n = min(_PAIRS, len(firsts))
         chosen = firsts[np.argpartition(-flat[firsts], n - 1)[:n]] if n else firsts[:0]
         self._places = np.sort(chosen)
         self.modes = np.stack(np.unravel_index(self._places, weights.shape), axis=1)
@@ -360,6 +359,7 @@ class Preconditioner:
 
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
+_NO_WEIGHT = 1e-100  # of √w, which for a smooth kernel may be as small as floats go
 _CONSTANT = 1e-24  # mean square of coded targets: of others it is about 1
 
 
@@ -397,11 +397,12 @@ class ToeplitzProblem:
     def _root(self) -> np.ndarray:
         root = np.sqrt(self.weights)
         if self.fit_intercept:
-            root[self._zero] = 1.0
+            root[self.zero] = 1.0
         return root
 
     @property
-    def _zero(self) -> tuple[int, ...]:
+    def zero(self) -> tuple[int, ...]:
+        """The place of mode 0."""
         return _zero(self.weights.shape)
 
     @cached_property
@@ -432,7 +433,7 @@ class ToeplitzProblem:
         out *= root * self._scale.astype(c.real.dtype)
         out += alpha * c
         if self.fit_intercept:
-            out[self._zero] -= alpha * c[self._zero]
+            out[self.zero] -= alpha * c[self.zero]
         return out
 
     def preconditioner(self, alpha: float) -> Preconditioner:
@@ -453,11 +454,15 @@ class ToeplitzProblem:
         """The Fourier coefficients of f, the half of them that is kept: √w·c."""
         return self._root * c / self._scale
 
+    def coefficients(self, f: np.ndarray) -> np.ndarray:
+        """c of a function, of which modes without weight are left out."""
+        return np.divide(f * self._scale, self._root, out=np.zeros_like(f), where=self._root > _NO_WEIGHT)
+
     def diagonal(self, alpha: float) -> np.ndarray:
         """The diagonal of the system, Σs·w + alpha·P; every row counts alike at every mode."""
         diagonal = self.sums.weight * self.weights + alpha
         if self.fit_intercept:
-            diagonal[self._zero] = self.sums.weight
+            diagonal[self.zero] = self.sums.weight
         return diagonal
 
     def solve(
@@ -466,7 +471,7 @@ class ToeplitzProblem:
         """c for one target; see `solve_for`."""
         squares = float(self.sums.squares[target])
         if squares <= _CONSTANT * self.sums.weight:
-            return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0)
+            return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0, squares)
         return self.solve_for(self.right_side(target), alpha, squares, ending, start)
 
     def solve_for(
@@ -504,11 +509,11 @@ class ToeplitzProblem:
             r -= step * Ap
             gains.append(step * decrease)
             objective -= gains[-1]
-        return ToeplitzSolution(c, float(norm(r) / size) if size > 0 else 0.0, len(gains))
+        return ToeplitzSolution(c, float(norm(r) / size) if size > 0 else 0.0, len(gains), objective)
 
     def norm(self, c: np.ndarray) -> float:
         """‖c‖ without the intercept."""
-        own = abs(c[self._zero]) ** 2 if self.fit_intercept else 0.0
+        own = abs(c[self.zero]) ** 2 if self.fit_intercept else 0.0
         return float(np.sqrt(max(0.0, inner(c, c) - own)))
 
     # How the model varies.
@@ -564,7 +569,7 @@ class ToeplitzProblem:
         return self.functions(x).astype(np.complex64), dimension
 
 
-_OF_SAMPLE = 1e-3  # of numbers that 64 samples give to 9 %
+_OF_SAMPLE = 5e-3  # of numbers that 64 samples give to 9 %
 MAX_LANCZOS, _LOOK = 120, 5  # steps, and how many from one look at the change to the next
 
 
@@ -593,11 +598,12 @@ def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.nd
 
 @dataclass(frozen=True, eq=False)
 class ToeplitzSolution:
-    """c, in the layout of `ToeplitzProblem`, the relative residual ‖B − A·c‖/‖B‖, and the steps taken."""
+    """c, in the layout of `ToeplitzProblem`, the relative residual ‖B − A·c‖/‖B‖, the steps, and J(c)."""
 
     c: np.ndarray
     error: float
     steps: int
+    objective: float
 
 
 def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.ndarray) -> float:

@@ -1,0 +1,143 @@
+"""The most likely kernels of maps with gaps: what they are chosen from, and what fits make of them."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import distrff as drf
+from distrff.features.equispaced import Box
+from distrff.fitting.spectra import Spectrum, effective_rows
+from distrff.kernels.stationary import Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
+
+BOX = Box(((0.0, 2.0), (0.0, 1.0)), (None, None))
+PILOT = Matern((0.3, 0.1))
+LATTICE = BOX.lattice_of_map(PILOT, 4000)
+
+
+def family(kernel=PILOT, *, n_terms=1, is_turned=True, n_widths=2, free=True, alpha=None, largest=1e12):
+    return Spectrum(kernel, LATTICE, n_terms, is_turned, n_widths, free, alpha, largest)
+
+
+def test_the_lattice_of_a_map_has_a_margin_as_wide_as_the_box_and_waves_in_proportion_to_widths():
+    assert LATTICE.spacing == pytest.approx((1 / 4, 1 / 2))
+    assert 0.8 * 4000 <= LATTICE.n_modes <= 4000
+    shortest = [h * m for h, m in zip(LATTICE.spacing, LATTICE.modes, strict=True)]
+    assert shortest[1] / shortest[0] == pytest.approx(3.0, rel=0.1)
+    periodic = Box(((0.0, 2.0), None), (None, 24.0)).lattice_of_map(PILOT, 4000)
+    assert periodic.spacing == pytest.approx((1 / 4, 1 / 24)) and periodic.bounds[1] is None
+
+
+@pytest.mark.parametrize("n_modes", [50, 400, 3999])
+def test_a_part_of_a_lattice_keeps_its_proportions(n_modes):
+    part = LATTICE.part(n_modes)
+    assert part.spacing == LATTICE.spacing and part.n_modes <= n_modes
+    assert part.n_modes >= 0.6 * n_modes
+    assert LATTICE.part(10**6) is LATTICE
+
+
+def test_rows_beyond_four_a_mode_do_not_count():
+    assert effective_rows(100, LATTICE) == 100
+    assert effective_rows(10**9, LATTICE) == 4 * LATTICE.n_modes
+
+
+def test_parameters_and_kernels(rng):
+    one = family()
+    theta = one.first(0.5, 2.0)
+    theta[2] = 0.3  # a shear
+    kernel, alpha = one.kernel_of(theta), one.alpha_of(theta)
+    P = np.asarray(kernel.metric)
+    np.testing.assert_allclose(P, [[1 / 0.6, 0.3 / 0.2], [0, 1 / 0.2]], rtol=1e-3)
+    assert kernel.nu == 0.5 and alpha == pytest.approx(0.05)
+    weights = LATTICE.weights(kernel)[:, LATTICE.modes[1] :] / alpha
+    np.testing.assert_allclose(np.exp(one.log_weights(theta)), weights, rtol=1e-6)
+    two, both = one.with_short_range(theta)
+    assert two.alpha_of(both) == pytest.approx(alpha)
+    shares = [share for share, _ in two.kernel_of(both).components()]
+    assert shares == pytest.approx([0.3, 0.7])
+    assert two.kernel_of(both).at_zero == pytest.approx(1.0)
+
+
+def test_what_is_given_stays():
+    own = family(Laplacian((0.3, 0.1)), is_turned=False, free=False)
+    assert own.kernel_of(own.first(0.5, 2.0)) == Laplacian((0.6, 0.2))
+    given = family(Matern(0.2), is_turned=False, n_widths=0)
+    assert given.kernel_of(given.first(2.5, 6.0)) == Matern(0.2, nu=2.5)
+    smooth = family(is_turned=False)
+    theta = smooth.within(smooth.first(1e3, 1.0))
+    assert smooth.kernel_of(theta) == Gaussian((0.3, 0.1))
+    theta[-2] = -9.0
+    assert smooth.kernel_of(smooth.within(theta)).nu == 0.25
+    fixed = family(alpha=0.2)
+    theta = fixed.first(0.5, 1.0)
+    theta[-1] += 3.0
+    assert fixed.alpha_of(fixed.within(theta)) == pytest.approx(0.2)
+
+
+def test_ranges_do_not_reach_around_the_box_nor_weights_beyond_rounding():
+    one = family(largest=1e3)
+    theta = one.within(one.first(0.5, 1e3) + 50.0 * np.eye(5)[4])
+    kernel = one.kernel_of(theta)
+    for column, around in enumerate((2.0, 1.0)):  # periods of 4 and 2, less the box
+        assert kernel.envelope(column, 2)(np.array([[around]]), np.zeros((1, 1)))[0, 0] <= 0.1
+    assert one.log_weights(theta).max() <= math.log(1e3) + 1e-9
+    np.testing.assert_allclose(one.within(theta), theta, atol=1e-12)
+
+
+# Fits of maps with gaps.
+
+
+def map_with_gaps(rng, kernel, n=1500, noise=0.05):
+    """Places, values of a field at them, and places in two clouds with the field there."""
+    X = rng.uniform(size=(n, 2))
+    centres = np.array([[0.3, 0.3], [0.7, 0.6]])
+    is_gap = (cdist(X, centres) < 0.13).any(axis=1)
+    K = kernel(X) + 1e-8 * np.eye(n)
+    f = np.linalg.cholesky(K) @ rng.standard_normal(n)
+    y = f + math.sqrt(noise) * rng.standard_normal(n)
+    return X[~is_gap], y[~is_gap], X[is_gap], f[is_gap]
+
+
+TURNED = Matern(1.0, nu=1.0, metric=[[8.0, 5.0], [0.0, 3.0]])
+
+
+@pytest.mark.parametrize("kernel", [Matern(0.2, nu=0.5), TURNED], ids=["rough", "turned"])
+def test_the_chosen_kernel_is_nearly_as_good_as_the_true_one_in_gaps(rng, kernel):
+    X, y, X_gaps, f_gaps = map_with_gaps(rng, kernel)
+    gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=3)
+    features = drf.EquispacedFourierFeatures(n_components=20_000)
+    model = drf.KernelRidge(features, cv=gaps, random_state=seed_of(rng) % 2**31).fit(X, y)
+    K, across = kernel(X) + 0.05 * np.eye(len(X)), kernel(X_gaps, X)
+    error, least = (
+        np.sqrt(np.mean(np.square(f_gaps - f)))
+        for f in (model.predict(X_gaps), across @ np.linalg.solve(K, y))
+    )
+    # 1,400 rows tell the kernel to some tenths, and errors of two gaps that few waves fill differ by chance.
+    assert error <= 1.3 * least + 0.05
+    report = model.report_["length_scale_search"]
+    assert 1 <= len(report["likely"]) <= 2 and report["likely"][0]["alpha"] > 0
+    assert model.features_.kernel_.at_zero == pytest.approx(1.0)
+
+
+def test_a_given_alpha_and_a_given_grid_stay(rng):
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 600)
+    gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
+    features = drf.EquispacedFourierFeatures(n_components=3_000)
+    given = drf.KernelRidge(features, alpha=0.3, cv=gaps).fit(X, y)
+    assert given.alpha_ == 0.3 and not given.features_.kernel_.is_auto
+    grid = drf.KernelRidge(features, alphas=[0.01, 0.1, 1.0], cv=gaps).fit(X, y)
+    assert grid.alpha_ in (0.01, 0.1, 1.0)
+
+
+def test_classes_and_several_targets_share_a_kernel(rng):
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 600)
+    gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
+    features = drf.EquispacedFourierFeatures(n_components=3_000)
+    both = drf.KernelRidge(features, cv=gaps).fit(X, np.stack([y, 3.0 - y], axis=1))
+    one = drf.KernelRidge(features, cv=gaps).fit(X, y)
+    # The same function twice: both agree but for the rows' count, and so where the climb ends.
+    np.testing.assert_allclose(both.predict(X)[:, 0], one.predict(X), atol=0.1 * y.std())
+    classes = drf.KernelRidgeClassifier(features, cv=gaps).fit(X, y > 0)
+    assert classes.score(X, y > 0) > 0.8
