@@ -503,10 +503,30 @@ class Model:
         by_transforms = isinstance(posterior, PosteriorSamples)
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
             S[rows] = posterior.std_at(ready, strip)
+        return self._finished_std(S, of)
+
+    def _finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
         if of == "observation":
             # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
-            S = np.sqrt(np.square(S) + posterior.noise)
-        return S[:, 0] if self.y_is_1d else S
+            S = np.sqrt(np.square(S) + self.check_has_std().noise)
+        return S[..., 0] if self.y_is_1d else S
+
+    def values_on_grid(self, axes: Sequence[np.ndarray]) -> np.ndarray:
+        """`decision` on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs)."""
+        # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points.
+        # Other maps have no values on a grid, and take the cells as rows.
+        F = self.specification.build(self.arrays).values_on_grid(axes, self.coef)
+        if F is None:
+            return self.decision(_cells(axes)).reshape(*map(len, axes), self.n_outputs)
+        return F + self.intercept
+
+    def std_on_grid(self, axes: Sequence[np.ndarray], of: str = "f") -> np.ndarray:
+        """`std` on the product grid of the columns' coordinates, (n_1, …, n_d), perhaps targets last."""
+        S = self.check_has_std().std_on_grid(self.specification.build(self.arrays), axes)
+        if S is not None:
+            return self._finished_std(S, of)
+        S = self.std(_cells(axes), of=of)
+        return S.reshape(*map(len, axes), *S.shape[1:])
 
     def relative_std(self, X: Any) -> Any:
         """u(X) = √(1 + std²/σ̂²), of the shape of `predict`: an observation's deviation over the noise's."""
@@ -559,6 +579,10 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "transform": Model._transform,
 }
 """Results by the names of their methods, of rows in memory that are checked and hold no NaN."""
+
+
+def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def _counted(names: Sequence[Any], n: int) -> str:

@@ -79,8 +79,9 @@ def predict_raster(
     Standard deviations of equispaced features are those of 64 drawn models, known to 9 %.
 
     A task writes one chunk of about 10⁶ cells; a raster that is not finished is removed. Models of
-    `EquispacedFourierFeatures` are evaluated coordinate by coordinate, for m·(N + cells) products of a chunk;
-    others row by row, as by `write_predictions`.
+    `EquispacedFourierFeatures` are evaluated coordinate by coordinate, for m·(N + cells) products of a chunk,
+    and 32 times as many for deviations: 7 s for 10⁶ cells at 250,000 features, 14 s at 10⁶. Others are
+    evaluated row by row, as by `write_predictions`.
     """
     if return_std:
         std_of(return_std)
@@ -218,20 +219,6 @@ def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock
 # The values of a block.
 
 
-def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
-    """f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
-    # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points. Other
-    # maps have no values on a grid, and take the cells as rows.
-    F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
-    if F is None:
-        return model.decision(_rows(axes)).reshape(*map(len, axes), model.n_outputs)
-    return F + model.intercept
-
-
-def _rows(axes: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
-
-
 @dataclass(frozen=True)
 class RasterReduction(Reduction):
     """Writes chunks; the sum is the number of cells outside the bounds of the model."""
@@ -254,13 +241,12 @@ class RasterReduction(Reduction):
     def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
         model = self.model.restored(arrays)
         axes = [block.axes[i] for i in self.order]
-        F = grid_values(model, axes)
+        F = model.values_on_grid(axes)
         # Outside the bounds every output is NaN.
         is_outside = np.isnan(F[..., 0])
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
-            std = model.std(_rows(axes), of=std_of(self.return_std))
-            found["std"] = std.reshape(*F.shape[:-1], *std.shape[1:])
+            found["std"] = model.std_on_grid(axes, of=std_of(self.return_std))
         # The model has its own order of columns, the group that of the grid.
         back = np.argsort(self.order)
         for name in self.layers:

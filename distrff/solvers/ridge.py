@@ -14,7 +14,7 @@ A nested model uses the leading D' features times a `feature_scale` c (√(D/D')
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -957,6 +957,10 @@ class PosteriorFactor:
         """The standard deviation of f at rows, (r, k)."""
         return self.std(ready.apply(X).astype(np.float64))
 
+    def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """None: a grid has no faster way than row by row."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class PosteriorSamples:
@@ -985,6 +989,11 @@ class PosteriorSamples:
     def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k); S/2 transforms."""
         return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
+
+    def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """`std_at` on the product grid of the columns' coordinates; None where transforms are faster."""
+        squares = ready.mean_square_on_grid(axes, self.C)
+        return None if squares is None else np.sqrt(np.multiply.outer(squares, self.noise))
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:

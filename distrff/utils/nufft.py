@@ -155,6 +155,22 @@ def values_on_grid(axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(F, -1, 0))
 
 
+def waves_of(axes: Sequence[np.ndarray], shape: Sequence[int], dtype: Any) -> list[np.ndarray]:
+    """exp(i·k·x) of each coordinate of a grid, (2m + 1, len(x)), by which `sums_on_grid` multiplies."""
+    # Phases of up to πm in float64, whatever the products are in.
+    return [
+        np.exp(1j * np.outer(np.arange(-(n // 2), n // 2 + 1), x)).astype(dtype)
+        for x, n in zip(axes, shape, strict=True)
+    ]
+
+
+def sums_on_grid(waves: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
+    """Σ_k C_k·exp(i⟨k, x⟩) for all x of a product grid, complex, in the precision of C and the waves."""
+    for E in reversed(waves):
+        C = np.moveaxis(C @ E, -1, 0)
+    return C
+
+
 def values_of_few(points: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
     """Σ_k C_k·exp(i⟨k, x_i⟩) of few points, exactly: 8 flops a point and mode, and no fine grid."""
     modes = [np.arange(-(n // 2), n // 2 + 1) for n in C.shape]

@@ -171,6 +171,24 @@ def test_values_on_a_grid_are_those_of_the_features(rng, d, k):
     np.testing.assert_allclose(F.reshape(-1, k), Z @ W, rtol=0, atol=1e-11 * np.abs(W).sum())
 
 
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_mean_squares_on_a_grid_are_those_of_its_cells(rng, d):
+    X = box_rows(rng, 30, d)
+    X[:, 2:] = 7.0
+    map_ = EquispacedFourierFeatures(SMOOTH, tol=1e-2, bounds=[(50.0, 51.0), (-3.0, -2.0)][:d]).fit(X)
+    axes = [np.array([49.9, 50.0, 50.3, 51.0, 51.1]), np.array([-3.0, -2.2, -2.0, 0.0]), np.array([7.0, 7.1])]
+    block = map_.specification_.build()
+    shape = (3, *map_.specification_.build().prepared.shape)
+    # Six real functions, in the precision of stored samples.
+    C = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(np.complex64)
+    grid = np.stack([x.ravel() for x in np.meshgrid(*axes[:d], indexing="ij")], axis=1)
+    found = block.mean_square_on_grid(axes[:d], C)
+    assert found.shape == tuple(map(len, axes[:d]))
+    # Transforms of samples are to 1e-5 of the norm, which may be all of a place's value.
+    atol = 3e-4 * np.square(np.abs(C)).sum(axis=tuple(range(1, C.ndim))).mean()
+    np.testing.assert_allclose(found.ravel(), block.mean_square(grid, C), rtol=1e-3, atol=atol)
+
+
 # Bounds and periods.
 
 
