@@ -272,19 +272,34 @@ def _shares(block: RowBlock, group: str, arrays: Arrays) -> np.ndarray:
 # Intervals from the errors of rows that a model did not see.
 
 
+_FLOORS = 1.0, 0.1, 0.01, 0.001
+
+
 @dataclass(frozen=True, eq=False)
 class ScaledErrors(Sums):
-    """Sketches of |y − f|/u of each target, u as in `Model.relative_std`."""
+    """Sums of |y − f|/u of k targets for m floors a each, u² = a + std²/σ̂²."""
 
-    sketches: tuple[QuantileSketch, ...]
+    weight: float
+    logs: np.ndarray  # (m, k): Σ s·log u
+    misses: np.ndarray  # (m, k): Σ s·|y − f|/u
+    sketches: tuple[tuple[QuantileSketch, ...], ...]  # m times k
+
+    def best(self) -> np.ndarray:
+        """The likeliest floor of each target, were errors of Laplace's law in units of u."""
+        with np.errstate(divide="ignore"):
+            return np.argmin(self.logs / self.weight + np.log(self.misses / self.weight), axis=0)
 
 
 @dataclass(frozen=True)
 class ScaledErrorSum(ErrorSum):
     """Reduction to the `ScaledErrors` of a model with its posterior, or of the rows of one fold."""
 
+    floors: tuple[tuple[float, ...], ...] = ()  # m times k
     folds: Folds | None = None
     fold: int = 0
+
+    def size_bytes(self, n_rows: int) -> int:
+        return len(self.floors) * super().size_bytes(n_rows)
 
     def _of_block(self, model: Model, block: RowBlock, y: np.ndarray, s: np.ndarray) -> Any:
         X, Y = block.X, as_columns(np.asarray(y, dtype=np.float64))
@@ -297,17 +312,20 @@ class ScaledErrorSum(ErrorSum):
         rows = np.flatnonzero(judged & (s > 0))
         X, Y, s = chosen_rows(X, rows), Y[rows], s[rows]
         # Without rows a transform has nothing to do, and a map may refuse it.
-        scores = np.abs(Y - model.decision(X)) / as_columns(model.relative_std(X)) if len(rows) else Y
-        return ScaledErrors(tuple(QuantileSketch.of(one, s) for one in scores.T))
+        V = as_columns(model.relative_variance(X)) if len(rows) else Y
+        E = np.abs(Y - model.decision(X)) if len(rows) else Y
+        U = np.sqrt(V + np.array(self.floors)[:, None])
+        sketches = tuple(tuple(QuantileSketch.of(one, s) for one in scores.T) for scores in E / U)
+        return ScaledErrors(s.sum(), s @ np.log(U), s @ (E / U), sketches)
 
 
 def _scaled_errors(
-    run: Run, model: Model, dataset: Dataset, groups: LabelCounts | None = None, **of_fold: Any
+    run: Run, model: Model, dataset: Dataset, groups: LabelCounts | None = None, **own: Any
 ) -> ScaledErrors:
-    """The scores in standard deviations of a model, in a pass of D² flops a row."""
+    """The errors of a model in units of its standard deviations, in a pass of D² flops a row."""
     light, sent = model.for_tasks(with_std=True)
     cuts = judging_cuts(model, dataset)
-    reduction = ScaledErrorSum(light, cuts.tile_rows, model.n_outputs, **of_fold)
+    reduction = ScaledErrorSum(light, cuts.tile_rows, model.n_outputs, **own)
     reduction, sent = _by_groups(reduction, dataset, groups, sent)
     found: ScaledErrors = run.total("score deviations", dataset, reduction, cuts, sent)
     return found
@@ -370,11 +388,16 @@ def scaled_out_of_fold(
     its own: so one posterior of D² numbers is with a worker, as for predictions.
     """
     run, parts = begin_run(), []
+    floors = tuple((a,) * model.n_outputs for a in _FLOORS)
     for fold, posterior in enumerate(posteriors):
         judge = replace(folds.of(model, fold), posterior=posterior)
-        parts.append(_scaled_errors(run, judge, dataset, folds=folds.folds, fold=fold))
-    assert model.intervals is not None
-    return replace(model, intervals=replace(model.intervals, scaled=reduce(add, parts).sketches))
+        parts.append(_scaled_errors(run, judge, dataset, floors=floors, folds=folds.folds, fold=fold))
+    found: ScaledErrors = reduce(add, parts)
+    best, intervals = found.best(), model.intervals
+    assert intervals is not None
+    scaled = tuple(found.sketches[i][j] for j, i in enumerate(best))
+    chosen = tuple(_FLOORS[i] for i in best)
+    return replace(model, intervals=replace(intervals, scaled=scaled, floors=chosen))
 
 
 def calibrated(model: Model, dataset: Dataset) -> Model:
@@ -410,8 +433,11 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     if model.posterior is None or not isinstance(model.targets, NumericTargets):
         return found
     assert found.intervals is not None
-    scaled = _scaled_errors(run, model, dataset, groups).sketches
-    return replace(found, intervals=replace(found.intervals, scaled=scaled))
+    # Chosen by these rows, it would cost the guarantee.
+    before = model.intervals.floors if model.intervals is not None else ()
+    floors = before or (1.0,) * model.n_outputs
+    (scaled,) = _scaled_errors(run, model, dataset, groups, floors=(floors,)).sketches
+    return replace(found, intervals=replace(found.intervals, scaled=scaled, floors=floors))
 
 
 def _with_intervals(model: Model, errors: Errors, source: str, n_groups: int = 0) -> Model:

@@ -478,8 +478,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         """Lower and upper ends of intervals for new targets, lazily for dask arrays.
 
         f(x) ± r·u(x), where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)|/u(x) of n rows, target by
-        target, and u = √(1 + std²/σ̂²) the deviation of a new observation in units of the noise's, as
-        `predict` has them: intervals are wider where rows of the fit are few.
+        target, and u = √(a + std²/σ̂²), with std and σ̂ of `predict`: intervals are wider where rows of the
+        fit are few. With a = 1 that is the deviation of a new observation in units of the noise's.
 
         Parameters
         ----------
@@ -512,9 +512,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         guarantee, whatever the folds are: their models saw fewer rows, all rows chose map and alpha, and
         times to come are not exchangeable with those before.
 
-        By "deviation" errors and u are those of the model without the row's fold. At first use this takes
-        the pass for the Gram again, then a factor of D³/3 flops and a pass for each fold, and D² flops a row.
-        A model saved without `include_std` has constant intervals.
+        By "deviation" errors and u are those of the model without the row's fold, and a is 1, 0.1, 0.01 or
+        0.001, whichever makes these errors likeliest (less than 1 where errors grow with u even beside the
+        rows, since features are too few for the function). At first use this takes the pass for the Gram
+        again, then a factor of D³/3 flops and a pass for each fold, and D² flops a row. `calibrate` takes the
+        `a` that is known by then, else 1. A model saved without `include_std` has constant intervals.
         """
         one_of("method", method, INTERVAL_METHODS)
         if method == "constant":

@@ -226,10 +226,11 @@ class Intervals:
     If the groups and a new one are exchangeable, and so are the rows within each, a row of the new one is
     covered with probability at least c, however many rows groups have and however alike these are.
 
-    Of a model with standard deviations there are also scores |y − f|/u(x), where u(x) = √(1 + std²(x)/σ̂²) is
-    the deviation of a new observation in units of the noise's: r·u(x) grows where rows are few. A new row
-    counts by the same rule, so all of the above holds for either. In place of √(std² + σ̂²) it takes no
-    estimate σ̂ of the noise, which r replaces, nor fails where that is 0.
+    Of a model with standard deviations there are also scores |y − f|/u(x) with u² = a + std²/σ̂²: the width
+    2r·u(x) grows where rows are few. A new row counts by the same rule, so all of the above holds for either.
+    With a = 1, u is the deviation of a new observation in units of the noise's, which r replaces. What looks
+    like noise to a model of too few features may be what these cannot follow, and grow likewise: then a is
+    less.
 
     Scores are kept in a `QuantileSketch`; r is the upper end of a bucket, at most 2⁻¹⁰ too large and never
     too small, so that the guarantee holds.
@@ -244,6 +245,7 @@ class Intervals:
     n_unseen: int = 0  # rows of labels never seen
     n_groups: int = 0  # that count; 0 where each row stands for itself
     scaled: tuple[QuantileSketch, ...] = ()  # of |y − f|/u of each target; () without standard deviations
+    floors: tuple[float, ...] = ()  # a of each of these
 
     def __repr__(self) -> str:
         return f"<Intervals {self}>"
@@ -290,6 +292,7 @@ class Intervals:
             and self.source in _SOURCES
             and len(self.sketches) == n_scores
             and len(self.scaled) in (0, n_scores)
+            and all(is_number(a) and 0 < a < math.inf for a in self.floors)
             and all(type(n) is int and 0 <= n < 2**63 for n in counts)
             and all(sketch.is_valid() and len(sketch.keys) > 0 for sketch in self.sketches + self.scaled)
         )
@@ -302,7 +305,7 @@ class Intervals:
         weights = np.concatenate([sketch.weights for sketch in sketches])
         arrays = dict(zip(INTERVAL_ARRAYS, (keys, weights, ends.astype(np.int64)), strict=True))
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return arrays, {"source": self.source, **counts, "n_scaled": len(self.scaled)}
+        return arrays, {"source": self.source, **counts, "floors": list(self.floors)}
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Intervals:
@@ -315,7 +318,7 @@ class Intervals:
         parts = zip(np.split(keys, ends[:-1]), np.split(weights, ends[:-1]), strict=True)
         sketches = tuple(QuantileSketch(*part) for part in parts)
         # Earlier versions had neither groups nor scores in standard deviations.
-        metadata = {"n_groups": 0, "n_scaled": 0, **metadata}
-        n_constant = len(sketches) - metadata["n_scaled"]
-        counts = {name: metadata[name] for name in _COUNTS}
-        return cls(sketches[:n_constant], metadata["source"], scaled=sketches[n_constant:], **counts)
+        metadata = {"n_groups": 0, "floors": [], **metadata}
+        counts, floors = {name: metadata[name] for name in _COUNTS}, tuple(metadata["floors"])
+        n, source = len(sketches) - len(floors), metadata["source"]
+        return cls(sketches[:n], source, **counts, scaled=sketches[n:], floors=floors)

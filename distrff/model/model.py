@@ -304,7 +304,7 @@ class Model:
         """Lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
         By "constant" f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by
-        target; by "deviation" f(X) ± r·u(X), with u = √(1 + std²/σ̂²) and r likewise of |y − f(x)|/u(x).
+        target; by "deviation" f(X) ± r·u(X), with u = √(a + std²/σ̂²) and r likewise of |y − f(x)|/u(x).
         "auto" is the latter where the model has such scores and standard deviations, which are stored where
         `include_std` asks for them. What is guaranteed after `distrff.calibrate`, and that nothing is
         without, see `KernelRidge.predict_interval`. Rows outside the bounds of the model have NaN; with too
@@ -313,9 +313,9 @@ class Model:
         Raises InputError for a model without intervals, or of classes, which have prediction sets, and for
         "deviation" where it lacks standard deviations or such scores.
         """
-        method = self.interval_method(method)
-        radius = self.checked_intervals("predict_interval").radius(coverage, method)
-        return self.ends_of_intervals(X, self.predict(X), radius, method)
+        intervals, method = self.checked_intervals("predict_interval"), self.interval_method(method)
+        floors = intervals.floors if method == "deviation" else ()
+        return self.ends_of_intervals(X, self.predict(X), intervals.radius(coverage, method), floors)
 
     def interval_method(self, method: str = "auto") -> str:
         """Whether intervals are by "deviation" or "constant", where `method` may be "auto"."""
@@ -330,11 +330,12 @@ class Model:
             )
         return method
 
-    def ends_of_intervals(self, X: Any, prediction: Any, radius: np.ndarray, method: str) -> tuple[Any, Any]:
-        """Ends of intervals around the predictions of rows, for radii (n_outputs,) of that method."""
-        half: Any = radius[0] if prediction.ndim == 1 else radius
-        if method == "deviation":
-            half = half * self.relative_std(X)
+    def ends_of_intervals(self, X: Any, prediction: Any, radius: Any, floors: tuple[float, ...]) -> Any:
+        """Ends of intervals around the predictions of rows, for radii and floors of `Intervals`."""
+        flat = prediction.ndim == 1
+        half: Any = radius[0] if flat else np.asarray(radius)
+        if floors:
+            half = half * np.sqrt(self.relative_variance(X) + (floors[0] if flat else np.asarray(floors)))
         return prediction - half, prediction + half
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
@@ -528,11 +529,11 @@ class Model:
         S = self.std(_cells(axes), of=of)
         return S.reshape(*map(len, axes), *S.shape[1:])
 
-    def relative_std(self, X: Any) -> Any:
-        """u(X) = √(1 + std²/σ̂²), of the shape of `predict`: an observation's deviation over the noise's."""
+    def relative_variance(self, X: Any) -> Any:
+        """std²/σ̂², of the shape of `predict`."""
         posterior = self.check_has_std()
         unit = replace(posterior, noise=np.ones_like(posterior.noise))
-        return replace(self, posterior=unit).std(X, of="observation")
+        return np.square(replace(self, posterior=unit).std(X))
 
     def check_has_std(self) -> Posterior:
         """The posterior; raises InputError for a model without standard deviations."""

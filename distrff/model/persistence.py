@@ -37,7 +37,9 @@ def save_model(
     interval_metadata = None
     if model.intervals is not None:
         # Scores in standard deviations are of no use without these.
-        kept = model.intervals if model.posterior is not None else replace(model.intervals, scaled=())
+        kept = (
+            model.intervals if model.posterior is not None else replace(model.intervals, scaled=(), floors=())
+        )
         interval_arrays, interval_metadata = kept.to_parts()
         arrays |= interval_arrays
     metadata |= {

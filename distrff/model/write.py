@@ -50,8 +50,8 @@ RESULTS = {
 class RowResults:
     """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation.
 
-    `radius` is that of intervals around predictions, by `interval_method`, or of prediction sets, if they are
-    wanted.
+    `radius` is that of intervals around predictions, with `floors` in standard deviations, or of prediction
+    sets, if they are wanted.
     """
 
     model: Model
@@ -59,7 +59,7 @@ class RowResults:
     return_std: bool | str = False
     outside: str = "nan"
     radius: tuple[float, ...] | None = None
-    interval_method: str = "constant"
+    floors: tuple[float, ...] = ()
 
     def with_coverage(self, coverage: float | None) -> RowResults:
         """Results with intervals or sets of the model, of a coverage; None is without.
@@ -74,9 +74,8 @@ class RowResults:
             )
         intervals = self.model.checked_intervals()
         method = "constant" if self.model.is_classifier else self.model.interval_method()
-        return replace(
-            self, radius=tuple(intervals.radius(coverage, method).tolist()), interval_method=method
-        )
+        radius = tuple(intervals.radius(coverage, method).tolist())
+        return replace(self, radius=radius, floors=intervals.floors if method == "deviation" else ())
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
@@ -123,7 +122,7 @@ class RowResults:
         if self.radius is not None and self.model.is_classifier:
             found["set"] = self.model.class_scores(X) <= self.radius[0]
         elif self.radius is not None:
-            ends = self.model.ends_of_intervals(X, values, np.array(self.radius), self.interval_method)
+            ends = self.model.ends_of_intervals(X, values, self.radius, self.floors)
             found |= dict(zip(("lower", "upper"), ends, strict=True))
         return found
 
@@ -232,8 +231,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    with_std = bool(results.return_std) or results.interval_method == "deviation"
-    light, sent = model.for_tasks(with_std=with_std)
+    light, sent = model.for_tasks(with_std=bool(results.return_std or results.floors))
     with place.filled(header) as done:
         marks = place.partial.within(RUNS)
         if done is None:

@@ -115,9 +115,11 @@ def test_coverage_is_right_where_rows_are_few(rng: np.random.Generator, how: str
         lower, upper = model.predict_interval(new, 0.8, method)
         within = (lower <= Y_new) & (Y_new <= upper)
         shares[method] = np.stack([within[new[:, 0] < 0].mean(axis=0), within[new[:, 0] > 0].mean(axis=0)])
-    # Each target is a draw of its own. The rank of groups is above the coverage by 1/(G + 1) at most.
+    # Each target is a draw of its own. Where the floor that rows make likeliest is below 1, which it is by
+    # chance for one target in ten, coverage away is up to 1. The rank of groups is above the coverage by
+    # 1/(G + 1) at most.
     mean, error = (getattr(shares["deviation"], f)(axis=1) for f in ("mean", "std"))
-    above = 0.8 / 20 if groups is not None and "cal" in how else 0.01
+    above = 0.8 / 20 if groups is not None and "cal" in how else 0.03
     assert (mean > 0.79 - 5 * error / np.sqrt(N_DRAWS)).all(), mean
     assert (mean < 0.8 + above + 5 * error / np.sqrt(N_DRAWS)).all(), mean
     beside, away = shares["constant"].mean(axis=1)
@@ -135,6 +137,8 @@ def test_deviations_of_folds_take_weights(rng: np.random.Generator) -> None:
         model = drf.KernelRidge(
             _features(24), alphas=[0.3], cv=drf.ContiguousFolds(3), fit_intercept=intercept, scale="none"
         ).fit(X, y, s)
+        model.predict_interval(X)
+        floors = np.array(model.model_.intervals.floors)
         Z, scores = model.features_.transform(X).astype(float), np.empty_like(y)
         for test in np.split(np.arange(90), 3):
             own = np.setdiff1d(np.arange(90), test)
@@ -142,9 +146,8 @@ def test_deviations_of_folds_take_weights(rng: np.random.Generator) -> None:
             penalty[-1] = 1e-300 if intercept else 1.0
             M = T[own].T @ (s[own, None] * T[own]) + np.diag(penalty)
             F = T[test] @ np.linalg.solve(M, T[own].T @ (s[own, None] * y[own]))
-            u = np.sqrt(1 + np.einsum("ij,ji->i", T[test], np.linalg.solve(M, T[test].T)))
-            scores[test] = np.abs(F - y[test]) / u[:, None]
-        model.predict_interval(X)
+            variance = np.einsum("ij,ji->i", T[test], np.linalg.solve(M, T[test].T))
+            scores[test] = np.abs(F - y[test]) / np.sqrt(floors + variance[:, None])
         for j, radius in enumerate(model.model_.intervals.radius(0.8, "deviation")):
             assert radius == pytest.approx(_radius(np.repeat(scores[:, j], s.astype(int)), 0.8), rel=BUCKET)
 
