@@ -143,12 +143,19 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
 )
 @result_options
 @std_option
+@parameter(
+    "predict_raster",
+    "draws",
+    help="Maps drawn from the posterior as well, of a MODEL fitted with --include-std.",
+)
+@parameter("predict_raster", "random_state")
 @storage_option
 @cluster_options
 def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
     """Write MODEL's predictions on a regular grid to --out, for xarray to open.
 
-    --out becomes a Zarr group (format 3) with prediction, with --return-std also std, and the coordinates.
+    --out becomes a Zarr group (format 3) with prediction, with --return-std also std, with --draws also
+    draws, and the coordinates.
     Dimensions have the order of the --grid options. Cells outside the bounds of MODEL are NaN, and counted.
     """
     from distrff.io.storage import refuse_overlap
@@ -163,7 +170,7 @@ def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
     # Columns without names are called by their numbers.
     if fitted.column_names is None:
         grid = {int(name) if name.isdigit() else name: axis for name, axis in axes}
-    arguments = {name: options[name] for name in ("return_std", "overwrite")}
+    arguments = chosen(options, "return_std draws random_state overwrite")
     with workers_of(options):
         report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
     return Result({"model": public_name(model), **report})

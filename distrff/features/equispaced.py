@@ -128,6 +128,19 @@ class EquispacedMap(KernelMap):
         F[self.lattice.outside(X)] = np.nan
         return F[:, :n_outputs]
 
+    def coef_of_functions(self, C: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """w of some real functions, of which two share a place of C's leading axis: (N, len(numbers))."""
+        coef = np.empty((self.n_features, len(numbers)))
+        for i, number in enumerate(numbers):
+            one = C[number // 2].astype(np.complex128)
+            mirrored = np.flip(one).conj()
+            # The real part of a Fourier sum, or the imaginary one.
+            part = (one + mirrored) / 2 if number % 2 == 0 else (one - mirrored) / 2j
+            # A weight that underflows has no coefficient.
+            ratio = np.divide(part, self.prepared, out=np.zeros_like(part), where=self.prepared > 0)
+            coef[:, i] = coef_of(ratio)
+        return coef
+
     def mean_square(self, X: np.ndarray, C: np.ndarray) -> np.ndarray:
         """The mean square of real functions, two of which share a place of the leading axis: (r,)."""
         points, total = self.lattice.phases(X), np.zeros(len(X))

@@ -29,8 +29,9 @@ from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.html import html_card
+from distrff.utils.random import resolve_seed
 from distrff.utils.text import kernel_text, listed, number_text
-from distrff.utils.validation import one_of
+from distrff.utils.validation import check_count, one_of
 
 Posterior = PosteriorFactor | PosteriorSamples
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
@@ -496,6 +497,29 @@ class Model:
         one_of("of", of, STD_OF)
         self.check_has_std()
         return self._answer(X, "std", of=of)
+
+    def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
+        """Functions drawn from the posterior at rows, (n_rows, n_draws) or (n_rows, n_outputs, n_draws).
+
+        See `KernelRidge.sample`. Raises InputError for a model without standard deviations.
+        """
+        F = self.drawn(n_draws, random_state).decision(X)
+        if self.y_is_1d:
+            return F
+        return np.stack([F[:, j :: self.n_outputs] for j in range(self.n_outputs)], axis=1)
+
+    def drawn(self, n_draws: int, random_state: int | None) -> Model:
+        """A model whose outputs are functions drawn from the posterior, all targets of a draw side by side.
+
+        A draw is its coefficients, and so the same function wherever it is evaluated.
+        """
+        check_count("n_draws", n_draws)
+        seed, ready = resolve_seed(random_state), self.specification.build(self.arrays)
+        coef, intercept = self.check_has_std().draws(ready, n_draws, seed)
+        coef += np.tile(self.coef, n_draws)
+        # Without what belongs to the model that was fitted.
+        rest: dict[str, Any] = {"posterior": None, "intervals": None, "fold_models": None}
+        return replace(self, coef=coef, intercept=intercept + np.tile(self.intercept, n_draws), **rest)
 
     def _std(self, X: Any, of: str) -> np.ndarray:
         posterior = self.check_has_std()

@@ -8,7 +8,7 @@ import math
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,19 @@ import zarr
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.features.fitted import FittedMap
+from distrff.features.fitted import FittedMap, having_prefix
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets
 from distrff.utils.text import human_bytes, listed
+from distrff.utils.validation import check_count
 
-_CHUNK_CELLS, _MAX_CHUNKS = 2**20, 10**5
+_CHUNK_CELLS, _CHUNK_VALUES, _MAX_CHUNKS = 2**20, 2**24, 10**5
 _KINDS = ("raster",)
 _OUTSIDE = -1  # the code of no class
+_DRAWN = "drawn_"  # before the names of the draws' arrays
 
 
 def predict_raster(
@@ -36,15 +38,17 @@ def predict_raster(
     out: str,
     *,
     return_std: bool | str = False,
+    draws: int = 0,
+    random_state: int | None = 0,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write predictions on the product grid of some coordinates, as a Zarr group that xarray opens.
 
-    The group holds `prediction`, with `return_std` also `std`, and the coordinates. Dimensions have the
-    names and the order of `grid`; several targets have one more, `target`. Classes are numbers from 0, whose
-    labels are the attribute `flag_meanings` (the CF conventions). Cells outside the bounds of the model hold
-    NaN, or −1 for classes.
+    The group holds `prediction`, with `return_std` also `std`, with `draws` also `draws`, and the
+    coordinates. Dimensions have the names and the order of `grid`; several targets have one more, `target`,
+    and draws have `draw` as their first. Classes are numbers from 0, whose labels are the attribute
+    `flag_meanings` (the CF conventions). Cells outside the bounds of the model hold NaN, or −1 for classes.
 
     Parameters
     ----------
@@ -55,6 +59,11 @@ def predict_raster(
         Path or URL.
     return_std : bool or "observation"
         Also write standard deviations, of f or of new observations, if the model has them.
+    draws : int
+        Also write this many functions drawn from the posterior, those of `KernelRidge.sample`: what the map
+        may be, where `std` says how far it may be off in each cell alone.
+    random_state : int or None
+        Seed of the draws. The same seed gives the same functions on all grids.
     overwrite : bool
         Replace a raster that exists at `out`.
     storage_options : dict, optional
@@ -85,28 +94,36 @@ def predict_raster(
     """
     if return_std:
         std_of(return_std)
+    check_count("draws", draws, 0)
     # The grid is checked before a posterior is made, which takes D³.
     axes = _axes(frozen_model(model, False), grid)
-    frozen = frozen_model(model, return_std)
+    frozen = frozen_model(model, return_std or draws > 0)
     if frozen.kind == "KernelPCA":
         raise InputError("principal components have no predictions; a raster needs another model")
     if frozen.is_multilabel:
         raise InputError("a raster has one prediction a cell; of several labels, fit one classifier each")
-    if return_std:
+    if return_std or draws:
         frozen.check_has_std()
+    if draws and frozen.is_classifier:
+        raise InputError("draws are of numbers, and this is a model of classes; leave them out")
     names = [str(name) for name in axes]
     shape = tuple(len(x) for x in axes.values())
-    chunks = _chunks(shape)
     location = Location.of(out, storage_options)
     n_values = 1 if frozen.is_classifier else frozen.n_outputs
-    _check_size(location, shape, chunks, n_values + bool(return_std) * frozen.n_outputs)
+    n_values += (bool(return_std) + draws) * frozen.n_outputs
+    chunks = _chunks(shape, n_values)
+    _check_size(location, shape, chunks, n_values)
     run = begin_run()
     light, sent = frozen.for_tasks(with_std=bool(return_std))
+    if draws:
+        # Made once and sent, not drawn by each task: a dense model need not send its factor of D² numbers.
+        drawn = frozen.drawn(draws, random_state)
+        sent |= {_DRAWN + "coef": drawn.coef, _DRAWN + "intercept": drawn.intercept}
     with (
         storage_errors(f"{location} could not be written"),
         replacing(location, overwrite=overwrite, kinds=_KINDS) as fresh,
     ):
-        layers = _created(fresh, frozen, names, axes, chunks, bool(return_std))
+        layers = _created(fresh, frozen, names, axes, chunks, with_std=bool(return_std), n_draws=draws)
         order = [list(axes).index(name) for name in _columns(frozen)]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
         # A block is a chunk of the arrays: no two tasks write to one, and one that is repeated writes the
@@ -145,7 +162,7 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
         )
     if missing := [name for name in known if name not in grid]:
         raise InputError(f"grid has no coordinates of column {missing[0]!r}; give some, perhaps a single one")
-    if reserved := {"prediction", "std", "target"} & set(map(str, grid)):
+    if reserved := {*_LONG_NAMES, "target", "draw"} & set(map(str, grid)):
         raise InputError(f"a column {reserved.pop()!r} would have the name of a result; rename it")
     if nested := [name for name in map(str, grid) if "/" in name]:
         raise InputError(f"a column {nested[0]!r} cannot name a dimension, as it has a slash; rename it")
@@ -168,11 +185,11 @@ def _coordinates(name: Any, values: Any) -> np.ndarray:
     return x
 
 
-def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of chunks of about 10⁶ cells, nearly cubes."""
+def _chunks(shape: Sequence[int], n_values: int) -> tuple[int, ...]:
+    """Shape of chunks of about 10⁶ cells, nearly cubes; fewer where the values of each take 128 MB."""
     chunks = list(shape)
     # The longest side is halved: values along a coordinate are cheapest where a chunk is nearly a cube.
-    while math.prod(chunks) > _CHUNK_CELLS:
+    while math.prod(chunks) > max(1, min(_CHUNK_CELLS, _CHUNK_VALUES // n_values)):
         longest = int(np.argmax(chunks))
         chunks[longest] = -(-chunks[longest] // 2)
     return tuple(chunks)
@@ -247,13 +264,23 @@ class RasterReduction(Reduction):
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
             found["std"] = model.std_on_grid(axes, of=std_of(self.return_std))
+        if "draws" in self.layers:
+            parts: dict[str, Any] = having_prefix(_DRAWN, arrays)
+            drawn = replace(model, **parts).values_on_grid(axes)
+            drawn = drawn.reshape(*F.shape[:-1], -1, model.n_outputs)
+            found["draws"] = drawn[..., 0] if model.y_is_1d else drawn.swapaxes(-1, -2)
         # The model has its own order of columns, the group that of the grid.
         back = np.argsort(self.order)
         for name in self.layers:
             values = found[name]
             values = values.transpose(*back, *range(len(back), values.ndim))
             region = tuple(slice(i, i + len(x)) for i, x in zip(block.corner, block.axes, strict=True))
-            open_array(self.place.within(name), mode="r+")[region] = values
+            array = open_array(self.place.within(name), mode="r+")
+            if name != "draws":
+                array[region] = values
+                continue
+            for draw in range(values.shape[-1]):
+                array[(draw, *region)] = values[..., draw]
         return n_outside + int(np.count_nonzero(is_outside))
 
 
@@ -274,7 +301,9 @@ def _created(
     names: Sequence[str],
     axes: Mapping[Any, np.ndarray],
     chunks: tuple[int, ...],
+    *,
     with_std: bool,
+    n_draws: int,
 ) -> tuple[str, ...]:
     """Create the coordinates and the empty layers; return the names of the layers."""
     for name, x in zip(names, axes.values(), strict=True):
@@ -289,7 +318,7 @@ def _created(
         )
         array[:] = x
     shape = tuple(map(len, axes.values()))
-    layers = ("prediction", "std") if with_std else ("prediction",)
+    layers = ("prediction", *(["std"] if with_std else []), *(["draws"] if n_draws else []))
     several = not model.is_classifier and not model.y_is_1d
     attributes: dict[str, Any] = {}
     if isinstance(model.targets, ClassTargets):
@@ -301,20 +330,26 @@ def _created(
         }
     for layer in layers:
         more = (model.n_outputs,) if several else ()
+        # A draw is a chunk, as one is looked at after another.
+        first, its_chunk = ((n_draws,), (1,)) if layer == "draws" else ((), ())
         is_code = model.is_classifier and layer == "prediction"
         zarr.create_array(
             place.within(layer).zarr_store(),
-            shape=shape + more,
-            chunks=chunks + more,
+            shape=first + shape + more,
+            chunks=its_chunk + chunks + more,
             dtype=np.int32 if is_code else np.float64,
             fill_value=_OUTSIDE if is_code else np.nan,
-            dimension_names=[*names, *(["target"] if several else [])],
+            dimension_names=[*(["draw"] if first else []), *names, *(["target"] if several else [])],
             attributes={"long_name": _LONG_NAMES[layer], **(attributes if is_code else {})},
         )
     return layers
 
 
-_LONG_NAMES = {"prediction": "predicted value", "std": "standard deviation"}
+_LONG_NAMES = {
+    "prediction": "predicted value",
+    "std": "standard deviation",
+    "draws": "functions drawn from the posterior",
+}
 
 
 def _finish(place: Location, model: Model, names: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ from distrff.utils.linalg import (
     triangle_of_reflections,
     tridiagonal,
 )
+from distrff.utils.random import stream
 
 # Reduction to a band, from which a whole path of penalties follows.
 
@@ -957,6 +958,17 @@ class PosteriorFactor:
         """The standard deviation of f at rows, (r, k)."""
         return self.std(ready.apply(X).astype(np.float64))
 
+    def draws(self, ready: Any, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients and intercepts of functions drawn around the model, (D, n·k) and (n·k,); D²·n·k flops.
+
+        σ̂·L⁻ᵀζ for a standard normal ζ, and so of covariance σ̂²·(G + alpha·I)⁻¹; of the intercept besides
+        σ̂²/W. All targets of a draw are side by side, and the first draws do not depend on how many follow.
+        """
+        normal = stream(seed, "draws").standard_normal((n_draws * len(self.noise), 1 + len(self.L)))
+        sigma = np.sqrt(np.tile(self.noise, n_draws))
+        coef = sigma * solve_factor(self.L, normal[:, 1:].T, transposed=True)
+        return coef, sigma * normal[:, 0] * np.sqrt(self.intercept_variance) - self.z_mean @ coef
+
     def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
         """None: a grid has no faster way than row by row."""
         return None
@@ -989,6 +1001,23 @@ class PosteriorSamples:
     def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k); S/2 transforms."""
         return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
+
+    def draws(self, ready: Any, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """As those of `PosteriorFactor`: the samples, in an order by the seed, each target its own.
+
+        Raises InputError for more draws than samples.
+        """
+        n_samples, n_targets = 2 * len(self.C), len(self.noise)
+        if n_draws > n_samples:
+            raise InputError(
+                f"a model of equispaced features has {n_samples} functions drawn from its posterior, and "
+                f"{n_draws} were asked for; ask for at most {n_samples}"
+            )
+        order = stream(seed, "draws").permutation(n_samples)
+        # Another sample for each target of a draw, or targets would differ from the model in the same places.
+        numbers = order[np.add.outer(np.arange(n_draws), np.arange(n_targets)).ravel() % n_samples]
+        coef = ready.coef_of_functions(self.C, numbers) * np.sqrt(np.tile(self.noise, n_draws))
+        return coef, np.zeros(len(numbers))
 
     def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
         """`std_at` on the product grid of the columns' coordinates; None where transforms are faster."""

@@ -25,13 +25,14 @@ from tests.benchmarks import (
     plane,
 )
 from tests.benchmarks.book.command import main as book
+from tests.benchmarks.book.maps import peers
 
 GROUPS = {
     "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
-    "maps": maps.BENCHMARKS,
+    "maps": maps.BENCHMARKS | {"peers": peers},
     "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
     "overhead": overhead.BENCHMARKS,
     "judging": judging.BENCHMARKS,

@@ -92,12 +92,16 @@ def test_a_raster_with_deviations(distrff, model, tmp_path):
     out = tmp_path / "map.zarr"
     grid = ("--grid", "lon=9:15:40", "--grid", "lat=-1.5:1.5:30")
     assert "overlap" in distrff.refused("raster", model, *grid, "--out", model / "map.zarr")
-    done = distrff("raster", model, *grid, "--out", out, "--return-std", "--json")
+    words = ("--return-std", "--draws", 3, "--random-state", 1)
+    done = distrff("raster", model, *grid, "--out", out, *words, "--json")
     assert done.json["shape"] == [40, 30] and done.json["dimensions"] == ["lon", "lat"]
     opened = xr.open_zarr(out)
     np.testing.assert_array_equal(opened.lat, np.linspace(-1.5, 1.5, 30))
     assert done.json["n_outside"] == int(np.isnan(opened.prediction).sum()) > 0
     assert opened["std"].dims == ("lon", "lat")
+    cell = [[float(opened.lat[14]), float(opened.lon[19])]]
+    expected = load_model(str(model)).sample(np.array(cell), 3, random_state=1)[0]
+    np.testing.assert_allclose(opened.draws[:, 19, 14], expected, atol=1e-8)
     described = distrff("inspect", out).stdout
     assert "raster" in described and "prediction  (40, 30)" in described
     assert "--overwrite" in distrff.refused("raster", model, *grid, "--out", out)

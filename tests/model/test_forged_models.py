@@ -268,7 +268,7 @@ def test_intervals_belong_to_the_metadata_that_tell_of_them(tmp_path):
     for key, value in [
         ("source", "by an oracle"), ("source", ["calibrated"]), ("n_rows", -1), ("n_rows", 2.5),
         ("n_rows", True), ("n_outside", None), ("n_unseen", 2**64), ("n_groups", "some"),
-        ("floors", 1.0), ("floors", [1.0]), ("floors", [1.0, 0.0]), ("floors", [1.0, "2"]), ("floors", [1] * 5),
+        ("floors", 1.0), ("floors", [1.0]), ("floors", [1.0, 0.0]), ("floors", ["1", 2]), ("floors", [1] * 5),
     ]:  # fmt: skip
         write(path, *newer, ("metadata", ("intervals", key), value))
         with pytest.raises(InputError, match=r"m\.zarr"):

@@ -87,6 +87,41 @@ def test_deviations_are_those_of_predict(map_name, of, tmp_path, small_chunks):
     assert opened["std"].dims == ("lon", "lat") and opened["std"].attrs["long_name"]
 
 
+@pytest.mark.parametrize("n_targets", [0, 2])
+@pytest.mark.parametrize("map_name", MAPS)
+def test_draws_are_those_of_sample_whatever_the_chunks(map_name, n_targets, tmp_path, monkeypatch, rng):
+    X, y = rows(int(rng.integers(2**31)))
+    Y = np.column_stack([y, -2 * y**2]) if n_targets else y
+    model = drf.KernelRidge(MAPS[map_name](), alpha=1e-2).fit(pd.DataFrame(X, columns=COLUMNS), Y)
+    drf.predict_raster(model, GRID, str(tmp_path / "one.zarr"), draws=3, random_state=7)
+    monkeypatch.setattr(raster, "_CHUNK_CELLS", 80)
+    drf.predict_raster(model, GRID, str(tmp_path / "six.zarr"), draws=3, random_state=7)
+    layers = [xr.open_zarr(tmp_path / f"{name}.zarr").draws for name in ("one", "six")]
+    targets = ("target",) if n_targets else ()
+    for layer in layers:
+        assert layer.dims == ("draw", "lon", "lat", *targets) and layer.chunks[0] == (1, 1, 1)
+    assert layers[0].chunks[1] == (23,) and layers[1].chunks[1] != (23,)
+    np.testing.assert_allclose(*layers, atol=1e-8)
+    lon, lat = np.meshgrid(GRID["lon"], GRID["lat"], indexing="ij")
+    cells = np.column_stack([lat.ravel(), lon.ravel()])
+    expected = model.model_.sample(cells, 3, random_state=7)
+    found = layers[1].transpose("lon", "lat", *targets, "draw").values
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=1e-8)
+
+
+def test_draws_are_refused_where_there_are_none(tmp_path):
+    X, y = rows(0)
+    model = drf.KernelRidgeClassifier(random_features(), alpha=1e-2).fit(X, y > 0)
+    grid = {0: [1.0], 1: [11.0]}
+    with pytest.raises(InputError, match="draws are of numbers"):
+        drf.predict_raster(model, grid, str(tmp_path / "map.zarr"), draws=2)
+    with pytest.raises(InputError, match="draws must be an integer of at least 0"):
+        drf.predict_raster(model, grid, str(tmp_path / "map.zarr"), draws=-1)
+    with pytest.raises(InputError, match="at most 64"):
+        drf.predict_raster(fitted(), GRID, str(tmp_path / "map.zarr"), draws=65)
+    assert not list(tmp_path.iterdir())
+
+
 def test_several_targets_have_a_dimension(tmp_path):
     X, y = rows(0)
     model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, np.column_stack([y, -2 * y, y**2]))

@@ -16,8 +16,9 @@ from tests.benchmarks.book.processes import Ended, results_of
 from tests.benchmarks.book.running import LINES, Results, header, run
 from tests.support.commands import is_running, wait_until
 
-SKIPPED = ("kept_sweep", "mnist", "adult", "alpha_cv_before")
-LAST = ("gram", "path", "alpha_cv", "time_by_rows", "limit", "svc")  # the rest is of the same kinds
+SKIPPED = ("kept_sweep", "mnist", "adult", "alpha_cv_before", "maps_heaton")
+# The rest is of the same kinds.
+LAST = ("gram", "path", "alpha_cv", "time_by_rows", "limit", "svc", "maps_deviations")
 
 
 @pytest.fixture

@@ -43,6 +43,8 @@ NEIGHBOURS = {
         "xgboost.dask", (("xgboost-cpu", "dask[array,dataframe,distributed]", "scikit-learn"),)
     ),
     "xgpr": Environment("xGPR", (("xgpr", "numpy", "scipy", "scikit-learn"),)),
+    "pykrige": Environment("pykrige.ok", (("pykrige", "numpy", "scipy"),)),
+    "gpytorch": Environment("gpytorch", (("gpytorch", "torch", "numpy"),)),
     "falkon": Environment(
         "falkon",
         (("torch", "numpy", "setuptools", "wheel", "ninja"), ("--no-build-isolation", f"git+{_FALKON}")),

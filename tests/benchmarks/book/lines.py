@@ -25,7 +25,8 @@ class Bound:
     def text(self, unit: str) -> str:
         """Return the bounds in words, in a unit."""
         if math.isfinite(self.low) and math.isfinite(self.high):
-            return f"{shown(self.low)} to {shown(self.high, unit)}"
+            low = shown(self.low, unit if unit == "%" else "")
+            return f"{low} to {shown(self.high, unit)}"
         return f"≥ {shown(self.low, unit)}" if math.isfinite(self.low) else f"≤ {shown(self.high, unit)}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.book import contestants
-from tests.benchmarks.book.contestants import CONTESTANTS
+from tests.benchmarks.book.contestants import CONTESTANTS, EVERYBODY
 from tests.benchmarks.book.datasets import SETS, NamedSet
 from tests.benchmarks.book.environments import ROOT
 from tests.benchmarks.book.lines import Bound, Line, Result, Setting, spread
@@ -35,7 +35,7 @@ def _race(named: NamedSet, setting: Setting) -> Iterator[Result]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.npz"
         np.savez(path, **dataclasses.asdict(rows))
-        ours = _run(OURS, path, setting, _OUR_MOST_SECONDS)
+        ours = run_contestant(OURS, path, setting, _OUR_MOST_SECONDS)
         if "skipped" in ours:
             yield {"case": f"{named.name}, {CONTESTANTS[OURS].title}", **ours}
             return
@@ -47,7 +47,8 @@ def _race(named: NamedSet, setting: Setting) -> Iterator[Result]:
             for name, runs in found.items():
                 is_out = any("skipped" in run for run in runs)
                 if not is_out and not (name == OURS and i == 0):
-                    runs.append(_run(name, path, setting, limit if name != OURS else _OUR_MOST_SECONDS))
+                    most = limit if name != OURS else _OUR_MOST_SECONDS
+                    runs.append(run_contestant(name, path, setting, most))
     results = [_of_contestant(named, name, runs) for name, runs in found.items()]
     for result in results:
         result["n_rows"], result["task"] = len(rows.X), named.task
@@ -55,11 +56,12 @@ def _race(named: NamedSet, setting: Setting) -> Iterator[Result]:
     yield _verdict(named, results)
 
 
-def _run(name: str, path: Path, setting: Setting, seconds: float) -> dict[str, Any]:
-    place = setting.place(CONTESTANTS[name].environment)
+def run_contestant(name: str, path: Path, setting: Setting, seconds: float) -> dict[str, Any]:
+    """What a contestant prints of its seconds and error, or the reason why it was skipped."""
+    place = setting.place(EVERYBODY[name].environment)
     if place.python is None:
         return {"skipped": place.reason}
-    is_here = CONTESTANTS[name].environment == "here"
+    is_here = EVERYBODY[name].environment == "here"
     command = (place.python, "-P", str(Path(contestants.__file__)), name, str(path))
     try:
         found = result_and_peak(
