@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -139,7 +140,8 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     multiple=True,
     required=True,
     metavar="COLUMN=START:STOP:N",
-    help="N coordinates of a column from START to STOP, both included; one --grid for each column of MODEL.",
+    help="N coordinates of a column from START to STOP, both included; one --grid for each column of MODEL. "
+    "Of a column of times, dates or hours such as 2024-01-31T06.",
 )
 @result_options
 @std_option
@@ -149,6 +151,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     help="Maps drawn from the posterior as well, of a MODEL fitted with --include-std.",
 )
 @parameter("predict_raster", "random_state")
+@parameter("predict_raster", "crs")
 @storage_option
 @cluster_options
 def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
@@ -170,7 +173,7 @@ def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
     # Columns without names are called by their numbers.
     if fitted.column_names is None:
         grid = {int(name) if name.isdigit() else name: axis for name, axis in axes}
-    arguments = chosen(options, "return_std draws random_state overwrite")
+    arguments = chosen(options, "return_std draws random_state crs overwrite")
     with workers_of(options):
         report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
     return Result({"model": public_name(model), **report})
@@ -181,16 +184,18 @@ def _axis(text: str) -> tuple[str, Any]:
     import numpy as np
 
     name, _, numbers = text.rpartition("=")
-    try:
-        start, stop, n = (
-            kind(part) for kind, part in zip((float, float, int), numbers.split(":"), strict=True)
-        )
-    except ValueError:
-        # Refused below, like all other axes that are none.
-        start = stop = n = 0
-    if not name or n < 1 or not (math.isfinite(start) and math.isfinite(stop)):
-        raise InputError(f"--grid must be COLUMN=START:STOP:N, such as lat=-60:60:7200, got {text!r}")
-    return name, np.linspace(start, stop, n)
+    start, stop, n = (*numbers.split(":"), "", "")[:3] if numbers.count(":") == 2 else ("", "", "")
+    with suppress(ValueError):
+        if name and int(n) >= 1 and math.isfinite(float(start)) and math.isfinite(float(stop)):
+            return name, np.linspace(float(start), float(stop), int(n))
+    with suppress(ValueError):
+        first, last = np.datetime64(start, "us"), np.datetime64(stop, "us")
+        if name and int(n) >= 1 and not np.isnat([first, last]).any():
+            return name, first + ((last - first) * np.linspace(0, 1, int(n)))
+    raise InputError(
+        f"--grid must be COLUMN=START:STOP:N, such as lat=-60:60:7200 or day=2024-01-01:2024-12-31:366, "
+        f"got {text!r}"
+    )
 
 
 # How good a model is.

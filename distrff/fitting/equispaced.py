@@ -49,19 +49,18 @@ from distrff.solvers.ridge import (
     residual_freedom,
 )
 from distrff.solvers.toeplitz import (
+    MAX_LANCZOS,
     Ending,
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
     half_of,
-    halves,
     held_out_path,
-    paired,
     squared_error,
     whole_of,
 )
-from distrff.utils.nufft import PointSums, fine_grid_bytes_of
-from distrff.utils.random import child_seed, row_hash, stream
+from distrff.utils.nufft import fine_grid_bytes_of
+from distrff.utils.random import stream
 from distrff.utils.validation import check_count, positive
 
 EPS = 1e-10  # of the transforms
@@ -129,45 +128,28 @@ class FoldCuts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LatticeReduction(Reduction):
-    """Reduction to sums of waves over rows, some sums a task: a dictionary by their numbers."""
-
-    lattice: Lattice
-    targets: Targets
-    tile_rows: int  # that are read at once
-    call_rows: int  # that are summed at once, at most
-
-    def merge(self, first: dict[int, Any] | None, second: dict[int, Any] | None) -> dict[int, Any]:
-        first, second = first or {}, second or {}
-        return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
-
-    @classmethod
-    def of_rows(
-        cls, label: str, fit: PreparedFit, lattice: Lattice, n_sums: int, call_rows: int, **own: Any
-    ) -> Any:
-        """A handle on the sums over all rows, in calls of `call_rows` to twice as many."""
-        n_rows, targets = fit.dataset.n_rows, fit.targets
-        tile_rows = light_segmentation(n_rows, fit.dataset.n_columns).tile_rows
-        # Runs are cut to have that many rows of a sum: all of them are one transform.
-        reduction = cls(lattice=lattice, targets=targets, tile_rows=tile_rows, call_rows=2 * call_rows, **own)
-        tasks = FoldCuts.of(n_rows, n_sums, call_rows).tasks()
-        segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in tasks]
-        return fit.run.reduce(label, segments, reduction)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToeplitzReduction(_LatticeReduction):
-    """Reduction to the `ToeplitzSums` of each sum of the folds.
+class ToeplitzReduction(Reduction):
+    """Reduction to the `ToeplitzSums` of each sum of the folds, some sums a task: a dictionary by number.
 
     They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
+    lattice: Lattice
+    targets: Targets
     folds: Folds
     eps: float
+    tile_rows: int  # that are read at once
+    call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
         return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
+
+    def merge(
+        self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
+    ) -> dict[int, ToeplitzSums]:
+        first, second = first or {}, second or {}
+        return first | second | {i: first[i] + second[i] for i in first.keys() & second.keys()}
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
@@ -218,74 +200,6 @@ class _Points:
             return [empty for _ in self._lattice.modes], np.empty((0, self._targets.n_outputs)), empty
         X, Y, s = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._lattice.phases(X), Y, s
-
-
-# The sums of random signs, for samples of the posterior.
-
-N_SAMPLES = 64  # one for each bit of a row's hash
-N_GROUPS = 4
-_PAIRS = N_SAMPLES // N_GROUPS // 2
-_SIGNS_EPS = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignReduction(_LatticeReduction):
-    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples, of which a sum is a group.
-
-    ε = ±1 are the bits of a hash of the row number.
-    """
-
-    # Unlike normal numbers they cost nothing, and they have the same covariance, on which alone the
-    # covariance of the samples depends.
-
-    seed: int
-
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * _PAIRS * N_GROUPS * self.lattice.n_modes
-
-    def update(
-        self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
-    ) -> dict[int, np.ndarray]:
-        # 64 samples leave 9 % of a deviation open, beside which single precision is exact.
-        transform = PointSums(self.lattice.modes, _SIGNS_EPS, "complex64")
-        found, waiting, n_waiting = dict(total or {}), [], 0
-        for block in rows.rows.tiles(self.tile_rows):
-            s = self.targets.row_weights(block.y, block.sample_weight)
-            root = np.ones(len(block.X), np.float32) if s is None else np.sqrt(s).astype(np.float32)
-            numbers = np.arange(block.start, block.start + len(root), dtype=np.uint64)
-            phases = [x.astype(np.float32) for x in self.lattice.phases(block.X)]
-            # A row's signs follow from its number, so that the samples do not depend on chunks or workers.
-            waiting.append((*phases, root, row_hash(numbers, self.seed)))
-            n_waiting += len(root)
-            if n_waiting >= self.call_rows:
-                found, waiting, n_waiting = self._with(found, transform, waiting, rows.members), [], 0
-        return self._with(found, transform, waiting, rows.members) if waiting else found
-
-    def _with(
-        self,
-        found: dict[int, np.ndarray],
-        transform: PointSums,
-        waiting: list[tuple[np.ndarray, ...]],
-        members: tuple[int, ...],
-    ) -> dict[int, np.ndarray]:
-        *phases, root, bits = (np.concatenate(x) for x in zip(*waiting, strict=True))
-        found = dict(found)
-        for group in members:
-            places = range(2 * _PAIRS * group, 2 * _PAIRS * (group + 1), 2)
-            # Two samples are the real and the imaginary part of one transform.
-            strengths = (
-                paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
-            )
-            some = np.empty((_PAIRS, *(2 * m + 1 for m in self.lattice.modes)), np.complex64)
-            for place, F in zip(some, transform.at(phases, strengths), strict=True):
-                place[...] = F
-            found[group] = found[group] + some if group in found else some
-        return found
-
-
-def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
-    """±root by one bit of each row."""
-    return np.where((bits >> np.uint64(place)) & np.uint64(1), root, -root)
 
 
 def bytes_a_row(d: int, n_outputs: int) -> tuple[int, int]:
@@ -526,38 +440,39 @@ class Sums:
         return ridge_fold_models(problem.folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
-        """Samples of the model, after another pass over the rows for the sums of random signs."""
-        if self.fit is None:
-            raise InputError(
-                "standard deviations of equispaced features take a pass over the rows, and sums have none; "
-                "fit the rows"
-            )
+        """Samples of the model; no row is touched."""
         assert self.chosen is not None
-        fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
-        seed, lattice = child_seed(fit.problem.seed, "posterior"), setting.lattice
-        call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
-        merged = SignReduction.of_rows("signs", fit, lattice, N_GROUPS, call_rows, seed=seed)
-        calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
-        found = fit.run.map(sampled, calls)
+        own = self.total, self.chosen.setting, alpha, self.chosen.seed
+        calls = [(*own, group) for group in range(_N_GROUPS)]
+        found = self.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
-        noise = np.square(fit.targets.scale) * residual / residual_freedom(fit.weight, dimension)
+        residual = self.chosen.residual
+        noise = np.square(self.targets.scale) * residual / residual_freedom(self.weight, dimension)
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
 def summed(fit: PreparedFit, plan: Plan) -> Sums:
     """The sums over all rows, as the folds take them, in one pass."""
-    folds, features = fit.problem.folds, fit.problem.features
+    folds, features, n_rows = fit.problem.folds, fit.problem.features, fit.dataset.n_rows
     assert isinstance(features, EquispacedFourierFeatures)
-    of_folds = {"folds": folds, "eps": EPS}
-    merged = ToeplitzReduction.of_rows(
-        "sums", fit, features.lattice_, folds.n_sums, plan.tile_rows, **of_folds
+    # Runs are cut to have that many rows of a sum, and up to twice as many: all of them are one transform.
+    reduction = ToeplitzReduction(
+        lattice=features.lattice_,
+        targets=fit.targets,
+        folds=folds,
+        eps=EPS,
+        tile_rows=light_segmentation(n_rows, fit.dataset.n_columns).tile_rows,
+        call_rows=2 * plan.tile_rows,
     )
+    tasks = FoldCuts.of(n_rows, folds.n_sums, plan.tile_rows).tasks()
+    segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in tasks]
+    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(getitem, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
         targets=fit.targets,
-        n_rows=fit.dataset.n_rows,
+        n_rows=n_rows,
         weight=fit.weight,
         parts=parts,
         folds=folds,
@@ -586,10 +501,11 @@ def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerm
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+    """The kernel of a model, Σ s(y − f)² of its coded targets, and the seed of its samples."""
 
     setting: Setting
     residual: np.ndarray
+    seed: int
 
 
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
@@ -663,24 +579,19 @@ def solve_without(
     return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
+_N_SAMPLES, _N_GROUPS = 64, 4  # of a model, and tasks that make them
+
+
 def sampled(
-    total: ToeplitzSums,
-    signs: dict[int, np.ndarray],
-    group: int,
-    setting: Setting,
-    alpha: float,
-    seed: int,
+    total: ToeplitzSums, setting: Setting, alpha: float, seed: int, group: int
 ) -> tuple[np.ndarray, float]:
-    """The coefficients of a group of samples of the model, two by two, and the mean dimension."""
-    problem = setting.problem(total)
-    rng = stream(seed, "prior", group)
-    C, dimensions = list[np.ndarray](), list[float]()
-    for pair in signs[group]:
-        found = [problem.sample(half, alpha, rng) for half in halves(pair)]
-        # Two real functions as one complex one, which one transform evaluates.
-        C.append((whole_of(found[0][0]) + 1j * whole_of(found[1][0])).astype(np.complex64))
-        dimensions.extend(dimension for _, dimension in found)
-    return np.stack(C), float(np.mean(dimensions))
+    """The coefficients of a group of samples of the model, two by two, and their mean dimension."""
+    problem, rng = setting.problem(total), stream(seed, "posterior", group)
+    found = [problem.sample(alpha, rng) for _ in range(_N_SAMPLES // _N_GROUPS)]
+    C = [whole_of(c) for c, _ in found]
+    # Two real functions as one complex one, which one transform evaluates.
+    pairs = [a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)]
+    return np.stack(pairs), float(np.mean([dimension for _, dimension in found]))
 
 
 # The choice of smoothness, widths and alpha, from the sums alone.
@@ -1042,7 +953,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         features=chosen,
         status=Status.CONVERGED if is_solved else Status.NOT_CONVERGED,
         shortfall=None if is_solved else shortfall,
-        grams=replace(sums, chosen=Chosen(setting, found.solution.residual)),
+        grams=replace(sums, chosen=Chosen(setting, found.solution.residual, problem.seed)),
     )
 
 
@@ -1062,7 +973,7 @@ def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
 _MIN_CALL_ROWS = 2**17
 _SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
 _SEARCH_PRODUCTS, _SOLVE_PRODUCTS = 1000, 30  # presumed of a search and a model, with the Toeplitz matrix
-_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
+_SAMPLE_PRODUCTS = 60  # presumed of a sample
 
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
@@ -1107,28 +1018,16 @@ def toeplitz_products(size: Size) -> int:
 
 
 def with_samples(plan: Plan) -> Plan:
-    """The plan with a pass for random signs, of which two have one transform, and their samples."""
-    s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
-    call_rows = rows_a_call(s.n_features, d)
-    # Groups of samples in the place of folds: the same cuts keep either within memory.
-    cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
-    n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
-    of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
-    steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
-    group = 8 * n_transforms // N_GROUPS * s.n_features
-    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 48)
+    """The plan with samples of the posterior, whose Lanczos vectors a thread holds for one at a time."""
+    s, d = plan.size, plan.size.n_columns
+    products = _N_SAMPLES * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    n_groups = N_GROUPS if cuts.together else 1
-    grid = fine_grid_bytes_of(s.n_features, d) / 2
-    sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
-    solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    busy = s.busy_bytes(threads, sweep, n_groups * group) + ready_bytes(threads, n_groups * group)
-    peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    samples = 4.0 * _N_SAMPLES * s.n_features
+    of_thread = 3 * of_a_sum + 4.0 * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
+    peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(
         plan,
-        n_sweeps=plan.n_sweeps + n_passes,
-        bytes_read=plan.bytes_read + n_passes * float(s.n_rows) * s.row_bytes,
-        flops=plan.flops + of_rows + steps,
+        flops=plan.flops + products * float(np.log2(2**d * s.n_features)),
         worker_peak_bytes=max(plan.worker_peak_bytes, peak),
-        client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
+        client_peak_bytes=plan.client_peak_bytes + int(3 * samples),
     )

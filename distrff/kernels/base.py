@@ -169,13 +169,18 @@ class Kernel(ABC):
         Raises
         ------
         InputError
-            If the kernel is not shift-invariant, has a metric, or its widths are undecided or do not fit.
+            If the kernel is not shift-invariant, its metric is not invertible or not of a Gaussian or Matern
+            kernel, or its widths are undecided or do not fit.
         """
         raise InputError(f"{self!r} has no Fourier transform that is known here; use FourierFeatures")
 
     def along(self, columns: Sequence[int]) -> Kernel:
         """The kernel of differences that are zero outside of these columns, as one of those alone."""
         return self
+
+    def envelope(self, column: int, n_columns: int) -> Kernel:
+        """A kernel of one column, at each difference at least this one whatever the other columns are."""
+        return self.along([column])  # kernels fall in each column
 
     @property
     def has_undecided_smoothness(self) -> bool:
@@ -289,9 +294,9 @@ _ALONE: tuple[tuple[Callable[[Kernel], bool], str, str], ...] = (
     (lambda k: k.is_ard, "length_scale='ard' is", "use 'auto', one factor for all"),
     (lambda k: k.has_undecided_smoothness, "nu='auto' is", "give nu a number"),
     (
-        lambda k: k.metric is not None,
-        "a metric is",
-        "use one width a column, or rows that are projected before",
+        lambda k: isinstance(k.metric, str),
+        "a learned metric is",
+        "give a matrix, or one width a column",
     ),
 )
 """Choices that a fit makes for a single kernel, which an operand may not have, and the remedy."""
@@ -350,6 +355,10 @@ class _Composite(Kernel):
 
     def along(self, columns: Sequence[int]) -> Kernel:
         return self.set_params(**{name: k.along(columns) for name, k in self._operands().items()})
+
+    def envelope(self, column: int, n_columns: int) -> Kernel:
+        own = {name: k.envelope(column, n_columns) for name, k in self._operands().items()}
+        return self.set_params(**own)
 
 
 def _bracketed(kernel: Kernel, *kinds: type) -> str:

@@ -162,15 +162,15 @@ class Stationary(Kernel):
         return self.set_params(length_scale=factor) if isinstance(self.length_scale, str) else self
 
     def along(self, columns: Sequence[int]) -> Kernel:
+        if self.metric is not None:
+            return self.set_params(metric=np.asarray(self.metric)[:, list(columns)])
         if not isinstance(self.length_scale, tuple):
             return self
         return self.set_params(length_scale=tuple(self.length_scale[j] for j in columns))
 
     def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
         if self.metric is not None:
-            raise InputError(
-                f"equispaced frequencies need a kernel without a metric, got {self!r}; project the rows"
-            )
+            return self._turned_weights(spacing, modes)
         steps = np.asarray(spacing, dtype=np.float64) * self.column_widths(len(modes))
         # (h·ℓ·j)² of each column, to be broadcast against the others.
         squares = np.ix_(
@@ -178,6 +178,12 @@ class Stationary(Kernel):
         )
         # k̂(ξ) = ∏ℓ·k̂₁(ℓ·ξ) for the kernel of width 1, times h for each column.
         return float(np.prod(steps)) * self._unit_density(squares)
+
+    def _turned_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        raise InputError(
+            f"equispaced frequencies take a metric of Gaussian and Matern kernels alone, got {self!r}; "
+            f"project the rows"
+        )
 
     @abstractmethod
     def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
@@ -193,6 +199,35 @@ class _Spherical(Stationary):
 
     def _profile(self) -> float | tuple[float, ...]:
         return 1.0 if isinstance(self.length_scale, str) else self.length_scale
+
+    def _triangle(self, n_columns: int) -> np.ndarray:
+        """The square R with ‖R·δ‖ = ‖P·δ/ℓ‖; raises InputError where P loses a direction."""
+        P = self._factor(n_columns)
+        R: np.ndarray = np.linalg.qr(P / self.column_widths(len(P))[:, None]).R
+        if R.shape != (n_columns, n_columns) or not np.diag(R).all():
+            raise InputError(
+                f"the metric of {self!r} loses a direction of the columns, along which its spectrum has no "
+                f"density; give an invertible matrix"
+            )
+        return R
+
+    def _turned_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        # k̂(ξ) = k̂₁(R⁻ᵀξ)/|det R| for the kernel of width 1.
+        R = self._triangle(len(modes))
+        frequencies = np.ix_(*(h * np.arange(-m, m + 1.0) for h, m in zip(spacing, modes, strict=True)))
+        turned = [
+            reduce(np.add, [r * xi for r, xi in zip(row, frequencies, strict=True)])
+            for row in np.linalg.inv(R).T
+        ]
+        share = float(np.prod(spacing)) / abs(float(np.prod(np.diag(R))))
+        return share * self._unit_density([np.square(eta) for eta in turned])
+
+    def envelope(self, column: int, n_columns: int) -> Kernel:
+        if self.metric is None:
+            return super().envelope(column, n_columns)
+        # The least ‖R·δ‖ for a given δ_j is |δ_j|/√S_jj, S = (RᵀR)⁻¹.
+        width = float(np.linalg.norm(np.linalg.inv(self._triangle(n_columns))[column]))
+        return self.set_params(metric=None, length_scale=width)
 
     def widths(self, n_columns: int) -> np.ndarray:
         if not self.is_spherical:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets
+from distrff.preprocessing.table import RawColumn, SecondsStep
+from distrff.preprocessing.words import MICROSECONDS, word_of_time
 from distrff.utils.text import human_bytes, listed
 from distrff.utils.validation import check_count
 
@@ -40,6 +44,7 @@ def predict_raster(
     return_std: bool | str = False,
     draws: int = 0,
     random_state: int | None = 0,
+    crs: int | str | None = None,
     overwrite: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -54,7 +59,8 @@ def predict_raster(
     ----------
     model : fitted estimator or Model
     grid : mapping of column to 1-D array-like
-        The coordinates of each column of the model: by name, or by number where columns have no names.
+        The coordinates of each column of the model: by name, or by number where columns have no names. Times,
+        where the fit took a column of times as seconds.
     out : str
         Path or URL.
     return_std : bool or "observation"
@@ -64,6 +70,10 @@ def predict_raster(
         may be, where `std` says how far it may be off in each cell alone.
     random_state : int or None
         Seed of the draws. The same seed gives the same functions on all grids.
+    crs : int or str, optional
+        Coordinate reference system: WKT, or where pyproj is installed an EPSG code, or any other text that it
+        reads. It becomes the grid mapping `spatial_ref`, and the coordinates of columns called lon or x and
+        lat or y get the names and units that the CF conventions have for it.
     overwrite : bool
         Replace a raster that exists at `out`.
     storage_options : dict, optional
@@ -95,6 +105,7 @@ def predict_raster(
     if return_std:
         std_of(return_std)
     check_count("draws", draws, 0)
+    reference = Georeference.of(crs)
     # The grid is checked before a posterior is made, which takes D³.
     axes = _axes(frozen_model(model, False), grid)
     frozen = frozen_model(model, return_std or draws > 0)
@@ -123,14 +134,16 @@ def predict_raster(
         storage_errors(f"{location} could not be written"),
         replacing(location, overwrite=overwrite, kinds=_KINDS) as fresh,
     ):
-        layers = _created(fresh, frozen, names, axes, chunks, with_std=bool(return_std), n_draws=draws)
+        layers = _created(
+            fresh, frozen, reference, names, axes, chunks, with_std=bool(return_std), n_draws=draws
+        )
         order = [list(axes).index(name) for name in _columns(frozen)]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
         # A block is a chunk of the arrays: no two tasks write to one, and one that is repeated writes the
         # same bytes.
         blocks = _blocks(list(axes.values()), chunks)
         n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
-        _finish(fresh, frozen, names)
+        _finish(fresh, frozen, reference, names)
     if n_outside == math.prod(shape):
         warn("all cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
     return {
@@ -162,15 +175,17 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
         )
     if missing := [name for name in known if name not in grid]:
         raise InputError(f"grid has no coordinates of column {missing[0]!r}; give some, perhaps a single one")
-    if reserved := {*_LONG_NAMES, "target", "draw"} & set(map(str, grid)):
+    if reserved := {*_LONG_NAMES, "target", "draw", _GRID_MAPPING} & set(map(str, grid)):
         raise InputError(f"a column {reserved.pop()!r} would have the name of a result; rename it")
     if nested := [name for name in map(str, grid) if "/" in name]:
         raise InputError(f"a column {nested[0]!r} cannot name a dimension, as it has a slash; rename it")
-    return {name: _coordinates(name, values) for name, values in grid.items()}
+    return {name: _coordinates(name, values, _time_step(model, name)) for name, values in grid.items()}
 
 
-def _coordinates(name: Any, values: Any) -> np.ndarray:
+def _coordinates(name: Any, values: Any, step: SecondsStep | None) -> np.ndarray:
     try:
+        if step is not None and np.asarray(values).dtype.kind not in "iuf":
+            values = _seconds(step, values)
         if np.asarray(values).dtype.kind not in "iufbO":
             raise TypeError(f"got {np.asarray(values).dtype}")
         x = np.asarray(values, dtype=np.float64)
@@ -231,6 +246,84 @@ def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock
         blocks.append(GridBlock(start, stop, corner, own))
         start = stop
     return blocks
+
+
+# Where the grid lies: attributes of its coordinates and its reference system, by the CF conventions.
+
+_GRID_MAPPING = "spatial_ref"  # the name by which GDAL and rioxarray know it
+_DEGREES = {
+    "X": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
+    "Y": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
+}
+_PLANE = {
+    "X": {"standard_name": "projection_x_coordinate", "axis": "X"},
+    "Y": {"standard_name": "projection_y_coordinate", "axis": "Y"},
+}
+_OF_EARTH = {"lon": "X", "long": "X", "lng": "X", "longitude": "X", "lat": "Y", "latitude": "Y"}
+_AXES = {**_OF_EARTH, "x": "X", "easting": "X", "y": "Y", "northing": "Y"}
+
+
+@dataclass(frozen=True)
+class Georeference:
+    """The attributes of a raster's grid mapping, empty without one, and of coordinates along X and Y."""
+
+    mapping: dict[str, Any]
+    axes: Mapping[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, crs: int | str | None) -> Georeference:
+        """That of an EPSG code, WKT, or what else pyproj reads; raises InputError for what is none."""
+        if crs is None:
+            return cls({}, {})
+        try:
+            pyproj = import_module("pyproj")  # few need it
+        except ImportError:
+            kind = re.match(r"\s*(PROJ|GEOG|GEOD)\w*\s*\[", str(crs), re.IGNORECASE)
+            if kind is None:
+                raise InputError(
+                    f"the coordinate reference system {crs!r} takes pyproj to be read; install pyproj, or "
+                    f"give the system as WKT"
+                ) from None
+            axes = _PLANE if kind[1].upper() == "PROJ" else _DEGREES
+            return cls({"crs_wkt": crs, _GRID_MAPPING: crs}, axes)
+        try:
+            found = pyproj.CRS.from_user_input(int(crs) if str(crs).isdecimal() else crs)
+        except pyproj.exceptions.CRSError as error:
+            raise InputError(
+                f"the coordinate reference system {crs!r} is not known ({error}); give an EPSG code such as "
+                f"32633, or WKT"
+            ) from error
+        mapping = found.to_cf()
+        axes = {axis["axis"]: axis for axis in found.cs_to_cf() if "axis" in axis}
+        return cls({**mapping, _GRID_MAPPING: mapping["crs_wkt"]}, axes)
+
+    def attributes(self, model: Model, name: str) -> dict[str, Any]:
+        """The attributes of a column's coordinates; none where its name says nothing."""
+        if (step := _time_step(model, name)) is not None:
+            units = f"seconds since {word_of_time(step.origin, step.ticks)}"
+            return {
+                "standard_name": "time",
+                "units": units,
+                "calendar": "proleptic_gregorian",
+                "axis": "T",
+            }
+        if self.mapping:
+            return self.axes.get(_AXES.get(name.lower(), ""), {})
+        return _DEGREES.get(_OF_EARTH.get(name.lower(), ""), {})
+
+
+def _time_step(model: Model, name: Any) -> SecondsStep | None:
+    """The step that takes the times of this column as seconds; None for other columns."""
+    steps = () if model.steps is None else model.steps.columns
+    return next((step for step in steps if type(step) is SecondsStep and step.name == name), None)
+
+
+def _seconds(step: SecondsStep, times: Any) -> np.ndarray:
+    """Times as the model has them: seconds since the first of the fit, NaN for what is no time."""
+    at = np.atleast_1d(np.asarray(times, dtype="datetime64[us]"))
+    made = np.empty((at.size, len(step.names_out)))
+    step.encode(RawColumn("time", at.ravel().astype(np.int64), ticks=MICROSECONDS), made, 0)
+    return np.where(np.isnat(at), np.nan, made[:, 0].reshape(at.shape))
 
 
 # The values of a block.
@@ -298,6 +391,7 @@ def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndar
 def _created(
     place: Location,
     model: Model,
+    reference: Georeference,
     names: Sequence[str],
     axes: Mapping[Any, np.ndarray],
     chunks: tuple[int, ...],
@@ -315,11 +409,16 @@ def _created(
             dtype=x.dtype,
             dimension_names=[name],
             fill_value=np.nan,
+            attributes=reference.attributes(model, name),
         )
         array[:] = x
+    if reference.mapping:
+        store = place.within(_GRID_MAPPING).zarr_store()
+        zarr.create_array(store, shape=(), dtype=np.int32, attributes=reference.mapping)
     shape = tuple(map(len, axes.values()))
     layers = ("prediction", *(["std"] if with_std else []), *(["draws"] if n_draws else []))
     several = not model.is_classifier and not model.y_is_1d
+    of_all = {"grid_mapping": _GRID_MAPPING} if reference.mapping else {}
     attributes: dict[str, Any] = {}
     if isinstance(model.targets, ClassTargets):
         classes = model.targets.classes.tolist()
@@ -340,7 +439,7 @@ def _created(
             dtype=np.int32 if is_code else np.float64,
             fill_value=_OUTSIDE if is_code else np.nan,
             dimension_names=[*(["draw"] if first else []), *names, *(["target"] if several else [])],
-            attributes={"long_name": _LONG_NAMES[layer], **(attributes if is_code else {})},
+            attributes={"long_name": _LONG_NAMES[layer], **of_all, **(attributes if is_code else {})},
         )
     return layers
 
@@ -352,7 +451,7 @@ _LONG_NAMES = {
 }
 
 
-def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
+def _finish(place: Location, model: Model, reference: Georeference, names: Sequence[str]) -> None:
     """Write the root of the group, which makes it complete."""
     header = {
         "kind": "raster",
@@ -364,8 +463,11 @@ def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
     # As text: files of netCDF, which xarray may write, hold no nested attributes.
     attributes = {
         ROOT: json.dumps(header),
+        "Conventions": "CF-1.11",
         "title": f"predictions of a {model.kind} on a grid of {', '.join(names)}",
     }
+    if reference.mapping:
+        attributes["coordinates"] = _GRID_MAPPING  # or xarray would take it for a layer
     # Last: readers refuse a group whose root does not say that it is complete.
     zarr.create_group(place.zarr_store(), attributes=attributes, overwrite=False)
     with warnings.catch_warnings():

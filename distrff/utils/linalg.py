@@ -182,9 +182,9 @@ def inverse_of_triangle(L: np.ndarray) -> np.ndarray:
 
 
 def inner(x: np.ndarray, y: np.ndarray) -> float:
-    """Re x*y of float64 or complex128 without BLAS, whose threads would wait for each other on busy cores."""
-    x, y = x.reshape(-1).view(np.float64), y.reshape(-1).view(np.float64)
-    return float(np.einsum("i,i->", x, y))
+    """Re x*y in float64 without BLAS, whose threads would wait for each other on busy cores."""
+    x, y = x.reshape(-1).view(x.real.dtype), y.reshape(-1).view(y.real.dtype)
+    return float(np.einsum("i,i->", x, y, dtype=np.float64))
 
 
 def norm(x: np.ndarray) -> float:

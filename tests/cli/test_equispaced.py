@@ -108,6 +108,30 @@ def test_a_raster_with_deviations(distrff, model, tmp_path):
     assert distrff("raster", model, *grid, "--out", out, "--overwrite").code == 0
 
 
+def test_a_time_is_a_third_column_with_a_width_of_its_own(distrff, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.uniform([-2, 10], [2, 12], (400, 2))
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.uniform(0, 90, 400), unit="D")
+    frame = pd.DataFrame(X, columns=["lat", "lon"]).assign(day=day, height=np.sin(X[:, 0]))
+    frame.to_parquet(tmp_path / "rows.parquet", index=False)
+    model, out = tmp_path / "m.zarr", tmp_path / "map.zarr"
+    fit = ("fit", tmp_path / "rows.parquet", "--target", "height", *EQUISPACED, "--n-components", 2000)
+    # Angles of the year, the week and the day are too many columns.
+    assert "times as seconds" in distrff.refused(*fit, "--datetime", "parts", "--out", model)
+    assert distrff(*fit, "--datetime", "seconds", "--out", model).code == 0
+    assert len(load_model(str(model)).specification.kernel.length_scale) == 3
+    grid = ("--grid", "lat=-1:1:3", "--grid", "lon=10:12:4", "--grid", "day=2024-01-05:2024-03-05T12:5")
+    wkt = 'GEOGCRS["WGS 84",DATUM["World",ELLIPSOID["WGS 84",6378137,298.257223563]],CS[ellipsoidal,2],'
+    wkt += 'AXIS["latitude",north],AXIS["longitude",east],ANGLEUNIT["degree",0.0174532925199433]]'
+    done = distrff("raster", model, *grid, "--out", out, "--crs", wkt)
+    assert done.code == 0, done
+    opened = xr.open_zarr(out)
+    assert opened.prediction.shape == (3, 4, 5) and "WGS 84" in opened.spatial_ref.attrs["crs_wkt"]
+    expected = pd.date_range("2024-01-05", "2024-03-05T12", periods=5)
+    assert abs(pd.DatetimeIndex(opened.day.values) - expected).max() < pd.Timedelta("1ms")
+    assert "prediction  (3, 4, 5)" in distrff("inspect", out).stdout
+
+
 def test_bounds_periods_and_grids_name_columns_or_number_them(distrff, places, tmp_path):
     rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--alpha", 1, "--overwrite")
     model, out = tmp_path / "m.zarr", tmp_path / "map.zarr"

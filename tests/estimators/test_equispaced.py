@@ -355,8 +355,12 @@ def test_sums_choose_alpha_and_widths(rng):
         drf.KernelRidge(alpha="gcv").fit_gram(sums)
     with pytest.raises(InputError, match="numbers as targets"):
         drf.KernelRidgeClassifier().fit_gram(sums)
-    with pytest.raises(InputError, match="take a pass over the rows, and sums have none"):
-        model.predict(X, return_std=True)
+    # Deviations follow from the sums, which are those of a fit to the rows.
+    kernel, alpha = model.model_.specification.kernel, float(model.alpha_)
+    own = drf.EquispacedFourierFeatures(kernel, n_components=2000)
+    _, std = model.predict(X, return_std=True)
+    _, of_rows = drf.KernelRidge(own, alpha=alpha).fit(X, y).predict(X, return_std=True)
+    assert np.sqrt(np.mean(np.square(std / of_rows - 1))) <= 6 * np.sqrt(1 / 64)
 
 
 def test_sums_that_do_not_fit_are_refused(halves, rng):

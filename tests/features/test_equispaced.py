@@ -329,8 +329,8 @@ def test_names_are_refused_where_columns_have_none(rng):
     [
         (Polynomial(2), 2, "need a shift-invariant kernel, got Polynomial.*use NystroemFeatures"),
         (Gaussian() + Polynomial(2), 2, "need a shift-invariant kernel"),
-        (Gaussian(metric=np.eye(2)), 2, "need a kernel without a metric.*use FourierFeatures"),
-        (Matern(metric="learned"), 2, "need a kernel without a metric"),
+        (Laplacian(metric=np.eye(2)), 2, "a metric of Gaussian and Matern kernels alone"),
+        (Matern(metric="learned"), 2, "need a metric in numbers.*use FourierFeatures"),
         (Gaussian((1.0, 2.0, 3.0)), 2, "3 widths, the data 2 columns"),
         (SMOOTH + Gaussian((1.0,)), 2, "1 widths, the data 2 columns"),
         ("gaussian", 2, "kernel must be a distrff kernel or None"),

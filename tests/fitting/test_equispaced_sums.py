@@ -9,18 +9,14 @@ from hypothesis import strategies as st
 
 from distrff.features.equispaced import Lattice
 from distrff.fitting.equispaced import (
-    N_GROUPS,
-    N_SAMPLES,
     FoldCuts,
     FoldRows,
-    SignReduction,
     ToeplitzReduction,
 )
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.preprocessing.folds import NO_FOLDS, HashFolds, Keys, OneHeldOut, folds_by
 from distrff.solvers.toeplitz import half_of
-from distrff.utils.random import row_hash
 from tests.support.draws import of_rows, seed_of
 
 EPS = 1e-10
@@ -143,44 +139,3 @@ def test_neither_partial_is_changed_by_a_merge(rng):
     assert (bits(first), bits(second)) == before
     assert both[0].n_rows == N
     assert bits(reduction.merge(None, first)) == bits(reduction.merge(first, None)) == before[0]
-
-
-# The sums of random signs.
-
-
-def direct_signs(rows, d, targets, seed):
-    """Sums of all pairs of samples in their order, and a bound of their error."""
-    X, y, s = rows
-    weights = targets.row_weights(y, s)
-    root = np.sqrt(np.ones(len(X)) if weights is None else weights)
-    hashes = row_hash(np.arange(len(X), dtype=np.uint64), seed)
-    places = np.arange(N_SAMPLES, dtype=np.uint64)[:, None]
-    signs = 2.0 * ((hashes >> places) & np.uint64(1)) - 1.0
-    E = waves(LATTICES[d], X, LATTICES[d].modes)
-    # Transforms of 1e-6 in single precision, where phases of up to πm a mode are rounded.
-    bound = (1e-5 + 2.0**-22 * np.pi * sum(LATTICES[d].modes)) * root.sum()
-    return np.stack([E @ (root * (a + 1j * b)) for a, b in zip(signs[::2], signs[1::2], strict=True)]), bound
-
-
-def sign_reduction(d, targets, seed, *, tile_rows=16, call_rows=10**6):
-    return SignReduction(
-        lattice=LATTICES[d], targets=targets, seed=seed, tile_rows=tile_rows, call_rows=call_rows
-    )
-
-
-ALL_GROUPS = tuple(range(N_GROUPS))
-
-
-@pytest.mark.parametrize("d", LATTICES)
-@pytest.mark.parametrize("targets", [ONE_NUMBER, CLASSES], ids=["numbers", "classes"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sums_of_signs_are_those_of_the_hash_of_each_row(rng, d, targets, weighted):
-    rows, seed = some_rows(rng, targets, d, weighted=weighted), seed_of(rng)
-    reduction = sign_reduction(d, targets, seed)
-    found = summed(reduction, rows, [(0, 70, ALL_GROUPS), (70, N, ALL_GROUPS)])
-    expected, bound = direct_signs(rows, d, targets, seed)
-    together = np.concatenate([found[group] for group in range(N_GROUPS)])
-    assert together.dtype == np.complex64
-    assert np.abs(together - expected).max() <= bound
-    assert bound < 0.1 * np.abs(expected).max()
-    assert reduction.size_bytes(N) == together.nbytes

@@ -407,7 +407,7 @@ REFUSED = {
         lambda: Gaussian("ard", metric="learned"),
         lambda: WITH_P.set_params(length_scale=WIDTHS),
     ],
-    "a metric is for one kernel alone": [lambda: WITH_P + Laplacian(), lambda: Laplacian() * LEARNS],
+    "a learned metric is for one kernel alone": [lambda: LEARNS + Laplacian(), lambda: Laplacian() * LEARNS],
     "has 3 columns, the data 2": [
         lambda: WITH_P(TWO),
         lambda: WITH_P.frequencies(4, 2, streams(0)),

@@ -132,7 +132,9 @@ def test_weights_of_every_spacing_are_finite_and_not_negative(kernel, spacing):
     [
         (Polynomial(2), 2, "no Fourier transform that is known here; use FourierFeatures"),
         (Gaussian() + Polynomial(2), 2, "no Fourier transform"),
-        (Gaussian(metric=np.eye(2)), 2, "without a metric"),
+        (Laplacian(metric=np.eye(2)), 2, "a metric of Gaussian and Matern kernels alone"),
+        (Gaussian(metric=np.ones((2, 2))), 2, "loses a direction"),
+        (Gaussian(metric=np.ones((1, 2))), 2, "loses a direction"),
         (Gaussian("auto"), 2, "is undecided"),
         (2.0 * Matern("auto"), 2, "is undecided"),
         (Matern(nu="auto"), 2, "smoothness .* is undecided"),
@@ -190,3 +192,30 @@ def test_an_undecided_smoothness_is_a_value():
     assert not Gaussian("auto").has_undecided_smoothness
     both = Matern("ard", nu="auto")
     assert both.is_ard and both.with_widths((1.0, 2.0)) == Matern((1.0, 2.0), nu="auto")
+
+
+@pytest.mark.parametrize("kernel", [Gaussian, Matern, lambda metric: 0.5 * Matern(0.3, 2.0, metric=metric)])
+def test_weights_of_a_metric_add_up_to_the_kernel(rng, kernel):
+    P = rng.standard_normal((3, 2)) + np.array([[3.0, 0.0], [0.0, 3.0], [0.0, 0.0]])
+    turned, spacing, modes = kernel(metric=P), (0.1, 0.12), (120, 110)
+    w = turned.lattice_weights(spacing, modes)
+    delta = rng.uniform(-0.5, 0.5, (5, 2))
+    J = np.stack(np.meshgrid(*(np.arange(-m, m + 1) for m in modes), indexing="ij"), axis=-1)
+    waves = np.cos(2 * np.pi * (J * spacing) @ delta.T)
+    # What is left out is at most what the weights at 0 lack.
+    left_out = abs(turned.at_zero - w.sum())
+    found = np.einsum("ij,ijk->k", w, waves)
+    np.testing.assert_allclose(found, turned(delta, np.zeros((1, 2)))[:, 0], rtol=0, atol=left_out + 1e-6)
+    assert left_out < 0.1
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(metric=[[2.0, 1.0], [0.0, 3.0]]), Matern((1.0, 0.2)), Matern()])
+def test_an_envelope_is_the_largest_value_at_a_difference_along_a_column(kernel):
+    across = np.linspace(-3, 3, 2001)
+    for column in (0, 1):
+        for distance in (0.1, 0.4):
+            delta = np.zeros((len(across), 2))
+            delta[:, column], delta[:, 1 - column] = distance, across
+            largest = kernel(delta, np.zeros((1, 2))).max()
+            own = kernel.envelope(column, 2)(np.array([[distance]]), np.zeros((1, 1)))[0, 0]
+            assert own == pytest.approx(largest, rel=1e-3) and own >= largest * (1 - 1e-12)

@@ -1,6 +1,7 @@
 """Rasters: the same values as `predict`, in a Zarr group that xarray opens."""
 
 import shutil
+import sys
 
 import dask
 import numpy as np
@@ -206,6 +207,115 @@ def test_xarray_can_write_it_on_as_netcdf(tmp_path):
     assert again.prediction.shape == (23, 17) and "KernelRidge" in again.attrs["title"]
     header = header_of(Location.of(str(tmp_path / "map.zarr")).root())
     assert header["kind"] == "raster" and header["complete"]
+
+
+GEOGRAPHIC = (
+    'GEOGCS["WGS 84",DATUM["WGS_1984",SPHEROID["WGS 84",6378137,298.257223563]],PRIMEM["Greenwich",0],'
+    'UNIT["degree",0.0174532925199433]]'
+)
+PLANAR = (
+    f'PROJCS["UTM 33N",{GEOGRAPHIC},PROJECTION["Transverse_Mercator"],PARAMETER["latitude_of_origin",0],'
+    'PARAMETER["central_meridian",15],PARAMETER["scale_factor",0.9996],PARAMETER["false_easting",500000],'
+    'PARAMETER["false_northing",0],UNIT["metre",1]]'
+)
+
+
+def test_coordinates_say_what_they_are_by_the_conventions(tmp_path):
+    drf.predict_raster(fitted("random"), GRID, str(tmp_path / "map.zarr"))
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    assert opened.attrs["Conventions"].startswith("CF-")
+    assert opened.lon.attrs == {"standard_name": "longitude", "units": "degrees_east", "axis": "X"}
+    assert opened.lat.attrs == {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"}
+    assert "grid_mapping" not in opened.prediction.attrs and "spatial_ref" not in opened.variables
+    X, y = rows(0)
+    # Of an x nobody knows whether it lies on the earth.
+    model = drf.KernelRidge(random_features(), alpha=1e-2).fit(pd.DataFrame(X, columns=["x", "y"]), y)
+    drf.predict_raster(model, {"y": [11.0], "x": [1.0]}, str(tmp_path / "plain.zarr"))
+    assert not xr.open_zarr(tmp_path / "plain.zarr").x.attrs
+
+
+@pytest.mark.parametrize("library", ["pyproj", None])
+@pytest.mark.parametrize(
+    ("wkt", "name", "standard"),
+    [
+        (GEOGRAPHIC, "lon", "longitude"),
+        (GEOGRAPHIC, "x", "longitude"),
+        (PLANAR, "x", "projection_x_coordinate"),
+    ],
+    ids=["lon", "x of degrees", "x of metres"],
+)
+def test_a_reference_system_goes_with_every_layer(library, wkt, name, standard, tmp_path, monkeypatch):
+    if library is None:
+        monkeypatch.setitem(sys.modules, "pyproj", None)
+    else:
+        pytest.importorskip("pyproj")
+    X, y = rows(0)
+    model = drf.KernelRidge(random_features(), alpha=1e-2).fit(pd.DataFrame(X, columns=["lat", name]), y)
+    grid = {"lat": [1.0, 2.0], name: [11.0, 12.0]}
+    drf.predict_raster(model, grid, str(tmp_path / "map.zarr"), crs=wkt, return_std=True, draws=2)
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    assert "spatial_ref" in opened.coords and set(opened.data_vars) == {"prediction", "std", "draws"}
+    assert all(layer.attrs["grid_mapping"] == "spatial_ref" for layer in opened.data_vars.values())
+    text = opened.spatial_ref.attrs
+    assert text["crs_wkt"] == text["spatial_ref"] and "WGS 84" in text["crs_wkt"]
+    assert opened[name].attrs["standard_name"] == standard and opened[name].attrs["axis"] == "X"
+
+
+def test_epsg_codes_are_read_by_pyproj(tmp_path, monkeypatch):
+    pytest.importorskip("pyproj")
+    X, y = rows(0)
+    model = drf.KernelRidge(random_features(), alpha=1e-2).fit(pd.DataFrame(X, columns=["x", "y"]), y)
+    for crs in (32633, "32633", "EPSG:32633"):
+        grid = {"y": [11.0], "x": [1.0]}
+        drf.predict_raster(model, grid, str(tmp_path / "map.zarr"), crs=crs, overwrite=True)
+        opened = xr.open_zarr(tmp_path / "map.zarr")
+        assert opened.spatial_ref.attrs["grid_mapping_name"] == "transverse_mercator"
+        assert opened.y.attrs["standard_name"] == "projection_y_coordinate"
+        assert opened.y.attrs["units"] == "metre"
+    with pytest.raises(InputError, match="'nonsense' is not known"):
+        drf.predict_raster(model, grid, str(tmp_path / "other.zarr"), crs="nonsense")
+
+
+def test_codes_without_pyproj_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyproj", None)
+    for crs in (4326, "EPSG:4326"):
+        with pytest.raises(InputError, match="install pyproj, or give the system as WKT"):
+            drf.predict_raster(fitted("random"), GRID, str(tmp_path / "map.zarr"), crs=crs)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rioxarray_writes_a_geotiff(tmp_path):
+    rioxarray = pytest.importorskip("rioxarray")
+    drf.predict_raster(fitted("random"), GRID, str(tmp_path / "map.zarr"), crs=GEOGRAPHIC)
+    opened = xr.open_zarr(tmp_path / "map.zarr", decode_coords="all")
+    opened.prediction.transpose("lat", "lon").rio.to_raster(tmp_path / "map.tif")
+    again = rioxarray.open_rasterio(tmp_path / "map.tif")
+    assert again.rio.crs.is_geographic and again.shape == (1, 17, 23)
+
+
+def test_times_are_coordinates_as_the_fit_took_them(tmp_path, rng):
+    X, _ = rows(int(rng.integers(2**31)))
+    day = rng.uniform(0, 300, len(X))
+    frame = pd.DataFrame(X, columns=COLUMNS).assign(
+        day=pd.Timestamp("2024-01-01 06:00") + pd.to_timedelta(day, unit="D"), y=X[:, 0] + np.sin(day / 50)
+    )
+    data = drf.open_dataset(frame, target="y", datetime="seconds")
+    features = drf.EquispacedFourierFeatures(drf.Gaussian((2.0, 2.0, 5e6)), 4001, tol=0.05)
+    model = drf.KernelRidge(features, alpha=1e-2).fit(data)
+    days = pd.date_range("2024-01-05", periods=4, freq="60D")
+    for given in (days, days.strftime("%Y-%m-%d").tolist()):
+        grid = {"day": given, "lat": [1.0, 2.0], "lon": [11.0]}
+        drf.predict_raster(model, grid, str(tmp_path / "map.zarr"), overwrite=True)
+        opened = xr.open_zarr(tmp_path / "map.zarr")
+        # Seconds from the first time of the fit, which has nanoseconds; float64 keeps some 1e-8 of them.
+        apart = pd.DatetimeIndex(opened.day.values) - days
+        assert abs(apart).max() < pd.Timedelta("1us")
+        cells = pd.DataFrame({"lat": 2.0, "lon": 11.0, "day": days})
+        np.testing.assert_allclose(opened.prediction[:, 1, 0], model.predict(cells), atol=1e-7)
+    with pytest.raises(InputError, match="NaN or infinity"):
+        drf.predict_raster(model, {**grid, "day": [np.datetime64("NaT")]}, str(tmp_path / "other.zarr"))
+    with pytest.raises(InputError, match="must be numbers"):
+        drf.predict_raster(model, {**grid, "day": ["morning"]}, str(tmp_path / "other.zarr"))
 
 
 @pytest.mark.parametrize(

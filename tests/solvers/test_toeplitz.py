@@ -14,6 +14,7 @@ from distrff.solvers.toeplitz import (
     squared_error,
     whole_of,
 )
+from distrff.utils.linalg import inner
 
 UNIT = np.finfo(np.float64).eps
 EPS = 1e-10  # of the transforms
@@ -200,26 +201,90 @@ def test_a_path_has_the_errors_of_separate_solutions(rng):
         assert steps > 0
 
 
+def layout_scale(c):
+    """√2 for the modes whose conjugates a problem's layout leaves out."""
+    return np.where(np.arange(c.shape[-1]) > 0, np.sqrt(2.0), 1.0)
+
+
+# The approximate inverse, whose coarse modes are those of a lattice that has enough others.
+
+LARGE = [(90,), (12, 9), (4, 3, 5)]
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("modes", LARGE, ids=str)
+def test_the_preconditioner_is_exact_for_the_coarse_modes(rng, modes, fit_intercept):
+    problem, weights, _ = problem_of(rng, modes, fit_intercept)
+    alpha = 0.3
+    M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
+    found = problem.preconditioner(alpha)
+    pairs = problem.coarse.modes
+    assert 0 < len(pairs) <= weights.size // 16
+    J = np.concatenate([-pairs[::-1], np.zeros((1, len(modes)), int), pairs]) + np.array(modes)
+    places = np.ravel_multi_index(tuple(J.T), weights.shape)
+    # What is left out weighs no more than what is in.
+    rest = np.delete(weights.ravel(), places)
+    assert rest.max() <= weights.ravel()[np.delete(places, len(pairs))].min() * (1 + 1e-9)
+    P = np.diag(np.diag(M).real).astype(complex)
+    P[np.ix_(places, places)] = M[np.ix_(places, places)]
+    sign, log_determinant = np.linalg.slogdet(P)
+    assert sign == pytest.approx(1.0) and found.log_determinant == pytest.approx(log_determinant, rel=1e-8)
+    c = hermitian(rng, modes)
+    z = found.inverse(c * layout_scale(c)) / layout_scale(c)
+    rounding = 1000 * UNIT * np.linalg.cond(P)
+    difference = whole_of(z).ravel() - np.linalg.solve(P, whole_of(c).ravel())
+    assert np.linalg.norm(difference) <= rounding * np.linalg.norm(whole_of(z))
+
+
+def test_coarse_modes_reach_across_a_gap_in_few_steps(rng, monkeypatch):
+    """Half of the box has no rows: the diagonal alone takes several times as many steps."""
+    modes = (300,)
+    phases = [rng.uniform(-np.pi, 0, 4000)]
+    Y = np.sin(7 * phases[0])[:, None] + 0.01 * rng.standard_normal((4000, 1))
+    weights = half_of(1.0 / (1.0 + np.square(np.arange(-300, 301) / 4.0)) ** 2).copy()
+    sums = SumsOfRows(modes, 1, EPS).sums(phases, Y, np.ones(4000))
+    steps = []
+    for n_pairs in (1000, 0):
+        monkeypatch.setattr("distrff.solvers.toeplitz._PAIRS", n_pairs)
+        found = ToeplitzProblem(sums, weights, False).solve(0, 1e-3, Ending(1e-8, 5000, 1e-6))
+        steps.append(found.steps)
+    assert 2 * steps[0] <= steps[1]
+
+
 # The posterior.
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("alpha", [0.5, 500.0])
-@pytest.mark.parametrize("modes", [(4,), (1, 2)], ids=str)
-def test_samples_have_the_covariance_of_the_posterior(rng, modes, alpha, fit_intercept):
-    problem, weights, (phases, _, s) = problem_of(rng, modes, fit_intercept)
-    n_samples = 200
-    M, _, root = dense_system(problem.sums, weights, alpha, fit_intercept)
-    E = waves(phases, modes)
-    squares, dimensions = np.empty(n_samples), np.empty(n_samples)
+@pytest.mark.parametrize("modes", [(4,), (1, 2), *LARGE], ids=str)
+def test_roots_of_the_inverse_have_its_covariance_and_its_determinant(rng, modes, alpha, fit_intercept):
+    problem, weights, _ = problem_of(rng, modes, fit_intercept)
+    M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
+    size, n_samples = weights.size, 40
+    z = problem.normal(rng)
+    found = problem.root_inverse(z, alpha, 1e-8)
+    c = whole_of(found.x / layout_scale(found.x)).ravel()
+    # x = BᵀQz with M⁻¹ = BᵀB and QᵀQ = 1, so that x*Mx = z*z for every z.
+    # 120 steps leave some 1e-5 of it where vectors of the process are no longer orthogonal.
+    assert (c.conj() @ M @ c).real == pytest.approx(inner(z, z), rel=1e-3)
+    logs = np.empty(n_samples)
+    dimensions = np.empty(n_samples)
     for i in range(n_samples):
-        signs = half_of(E @ (np.sqrt(s) * rng.choice([-1.0, 1.0], len(s))))
-        C, dimensions[i] = problem.sample(signs, alpha, rng)
-        c = whole_of(C).ravel() / root
-        squares[i] = (c.conj() @ M @ c).real
-    # For the covariance M⁻¹, c*·M·c has the mean N, and for normal numbers the variance 2N; signs have less.
-    size = weights.size
-    assert abs(squares.mean() - size) <= 6 * np.sqrt(2 * size / n_samples)
+        logs[i] = problem.root_inverse(problem.normal(rng), alpha, 1e-6).log
+        _, dimensions[i] = problem.sample(alpha, rng)
+    expected = np.linalg.slogdet(M)[1] - problem.preconditioner(alpha).log_determinant
+    # Var zᵀBz = 2·tr B² for the logarithm B of LᵀM⁻¹L, whose eigenvalues are those of P⁻¹M.
+    spread = np.sqrt(2 * n_samples) * max(logs.std(), 1e-6 * size)
+    assert abs(logs.mean() - expected) <= 6 * spread / n_samples + 1e-6 * size
     A = M - alpha * np.diag((np.arange(size) != size // 2) | (not fit_intercept))
     dimension = np.trace(np.linalg.solve(M, A)).real
-    assert abs(dimensions.mean() - dimension) <= 6 * np.sqrt(2 * dimension / n_samples)
+    assert abs(dimensions.mean() - dimension) <= 6 * np.sqrt(2 * size / n_samples)
+
+
+def test_single_precision_has_the_samples_of_double(rng):
+    problem, _, _ = problem_of(rng, (12, 9), True)
+    z = problem.normal(rng)
+    double, single = (problem.root_inverse(one, 1.0, 1e-4).x for one in (z, z.astype(np.complex64)))
+    assert single.dtype == np.complex64
+    # Both end by 1e-4; single precision loses some 1e-6 of it.
+    assert np.linalg.norm(double - single) <= 1e-3 * np.linalg.norm(double)
