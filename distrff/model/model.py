@@ -14,7 +14,7 @@ from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
-from distrff.model.intervals import Intervals, class_scores
+from distrff.model.intervals import INTERVAL_METHODS, Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
@@ -33,6 +33,7 @@ from distrff.utils.random import resolve_seed
 from distrff.utils.text import kernel_text, listed, number_text
 from distrff.utils.validation import check_count, one_of
 
+Posterior = PosteriorFactor | PosteriorSamples
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
 STD_OF = ("f", "observation")
@@ -101,7 +102,7 @@ class Model:
     dtype: str
     y_is_1d: bool = True
     column_names: tuple[str, ...] | None = None
-    posterior: PosteriorFactor | PosteriorSamples | None = None
+    posterior: Posterior | None = None
     likelihood: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -300,17 +301,43 @@ class Model:
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+    def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "auto") -> tuple[Any, Any]:
         """Lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
-        f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target. What is
-        guaranteed after `distrff.calibrate`, and that nothing is without, see `KernelRidge.predict_interval`.
-        Rows outside the bounds of the model have NaN; with too few rows or groups for the coverage the ends
-        are infinite, with a DataWarning.
+        By "constant" f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by
+        target; by "deviation" f(X) ± r·u(X), with u = √(a + std²/σ̂²) and r likewise of |y − f(x)|/u(x).
+        "auto" is the latter where the model has such scores and standard deviations, which are stored where
+        `include_std` asks for them. What is guaranteed after `distrff.calibrate`, and that nothing is
+        without, see `KernelRidge.predict_interval`. Rows outside the bounds of the model have NaN; with too
+        few rows or groups for the coverage the ends are infinite, with a DataWarning.
 
-        Raises InputError for a model without intervals, or of classes, which have prediction sets.
+        Raises InputError for a model without intervals, or of classes, which have prediction sets, and for
+        "deviation" where it lacks standard deviations or such scores.
         """
-        return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
+        intervals, method = self.checked_intervals("predict_interval"), self.interval_method(method)
+        floors = intervals.floors if method == "deviation" else ()
+        return self.ends_of_intervals(X, self.predict(X), intervals.radius(coverage, method), floors)
+
+    def interval_method(self, method: str = "auto") -> str:
+        """Whether intervals are by "deviation" or "constant", where `method` may be "auto"."""
+        one_of("method", method, INTERVAL_METHODS)
+        has_scores = bool(self.checked_intervals("predict_interval").scaled)
+        if method == "auto":
+            return "deviation" if has_scores and self.posterior is not None else "constant"
+        if method == "deviation" and self.check_has_std() and not has_scores:
+            raise InputError(
+                "the intervals of this model have no scores in standard deviations; calibrate it again, or "
+                "take method='constant'"
+            )
+        return method
+
+    def ends_of_intervals(self, X: Any, prediction: Any, radius: Any, floors: tuple[float, ...]) -> Any:
+        """Ends of intervals around the predictions of rows, for radii and floors of `Intervals`."""
+        flat = prediction.ndim == 1
+        half: Any = radius[0] if flat else np.asarray(radius)
+        if floors:
+            half = half * np.sqrt(self.relative_variance(X) + (floors[0] if flat else np.asarray(floors)))
+        return prediction - half, prediction + half
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
         """Classes in each row's prediction set, bool of shape (n_rows, n_classes).
@@ -526,7 +553,13 @@ class Model:
         S = self.std(_cells(axes), of=of)
         return S.reshape(*map(len, axes), *S.shape[1:])
 
-    def check_has_std(self) -> PosteriorFactor | PosteriorSamples:
+    def relative_variance(self, X: Any) -> Any:
+        """std²/σ̂², of the shape of `predict`."""
+        posterior = self.check_has_std()
+        unit = replace(posterior, noise=np.ones_like(posterior.noise))
+        return np.square(replace(self, posterior=unit).std(X))
+
+    def check_has_std(self) -> Posterior:
         """The posterior; raises InputError for a model without standard deviations."""
         if self.posterior is not None:
             return self.posterior
@@ -611,7 +644,7 @@ def _with_missing(found: np.ndarray, complete: np.ndarray) -> np.ndarray:
 # The posterior of a model as arrays, by which it is stored and sent.
 
 
-def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples | None) -> dict[str, np.ndarray]:
+def posterior_arrays(posterior: Posterior | None) -> dict[str, np.ndarray]:
     """Arrays from which `posterior_of` restores the posterior."""
     if posterior is None:
         return {}
@@ -629,7 +662,7 @@ def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples | None) -> di
     }
 
 
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
     """The posterior in the arrays of a model; None if there is none."""
     if "posterior_samples" in arrays:
         real, imaginary = arrays["posterior_samples"]
