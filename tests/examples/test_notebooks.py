@@ -129,7 +129,8 @@ def test_points_become_a_map(execute, tmp_path):
     pytest.importorskip("xarray", reason="xarray is not installed")
     notebook, found = execute(
         "05-points-to-map",
-        "[held_out, NOISE, compared.to_dict(), written['n_outside'], list(raster.draws.dims), over_clouds.std()]",
+        "[held_out, NOISE, compared.to_dict(), written['n_outside'], list(raster.draws.dims), "
+        "over_clouds.std()]",
     )
     error, noise, compared, n_outside, dimensions, of_mean = found
     assert noise * 0.8 < error < noise * 2  # 400 points leave much of the fine structure
