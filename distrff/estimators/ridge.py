@@ -477,16 +477,16 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
         """Functions drawn from the posterior (conditional simulations) at rows, lazily for dask arrays.
 
-        A draw is f + σ̂·L⁻ᵀζ in the features, with L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, and for the
-        intercept a variance of σ̂²/Σs: its standard deviation is that of `predict(X, return_std=True)`, and
-        draws of several places vary together. So the spread of a mean over places, a difference or a maximum
-        is that of its draws. It has no noise: add that of observations.
+        A draw is f + σ̂·L⁻ᵀζ in the features, L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, with σ̂²/Σs for the
+        intercept: so its standard deviation is that of `predict(X, return_std=True)`, and places vary
+        together. Means over places, differences and maxima are as sure as those of draws, which have no noise
+        of observations.
 
         Parameters
         ----------
         X : array-like, DataFrame or dask array of shape (n_samples, n_columns)
         n_draws : int
-            `EquispacedFourierFeatures` have 64, and no more.
+            `EquispacedFourierFeatures` have 64 at most.
         random_state : int or None
             The same seed gives the same functions, at any rows, and on rasters; None gives others each time.
 
@@ -495,10 +495,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ndarray or dask array of shape (n_samples, n_draws) or (n_samples, n_targets, n_draws)
             Targets are drawn independently of each other. NaN outside the bounds of the model.
 
-        Raises
-        ------
-        InputError
-            For more draws than there are, and a model without standard deviations.
+        Raises InputError for more draws than there are, and a model without standard deviations.
         """
         self._with_posterior()
         return self._answer(X, "sample", n_draws, random_state=random_state)
