@@ -2,7 +2,8 @@
 
 A field over longitude and latitude is measured with noise, along ships' tracks and around three islands. One
 region has no measurements. Equispaced Fourier features need no settings: the fit chooses the kernel, its
-widths and the penalty. The picture shows the measurements, the map and its standard deviation::
+widths and the penalty. The picture shows the map, its standard deviation, and two of the fields that may be
+the true one::
 
     python examples/points_to_map.py                     # writes examples/figures/points-to-map.svg
     python examples/points_to_map.py --out picture.png --n-rows 2000
@@ -41,6 +42,7 @@ class Raster(NamedTuple):
     lat: np.ndarray
     prediction: np.ndarray
     std: np.ndarray
+    draws: np.ndarray
 
     @property
     def cells(self) -> np.ndarray:
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = drf.KernelRidge(features, random_state=0).fit(X, y)
         raster = predicted(model)
         report(model, raster)
-        draw(X, y, raster).savefig(options.out, metadata={"Date": None}, dpi=90)
+        draw(X, raster).savefig(options.out, metadata={"Date": None}, dpi=90)
     except (DistrffError, OSError) as error:
         print("points_to_map.py: " + " ".join(str(error).split()), file=sys.stderr)
         return 2
@@ -117,10 +119,10 @@ def measurements(n_rows: int) -> tuple[pd.DataFrame, np.ndarray]:
 
 
 def predicted(model: drf.KernelRidge) -> Raster:
-    """Write the map with its standard deviation, and return it."""
+    """Write the map with its standard deviation and two draws, and return it."""
     grid = {"lat": np.linspace(*LAT, 85), "lon": np.linspace(*LON, 121)}
     with tempfile.TemporaryDirectory() as folder:
-        drf.predict_raster(model, grid, f"{folder}/map.zarr", return_std=True)
+        drf.predict_raster(model, grid, f"{folder}/map.zarr", return_std=True, draws=2)
         group = zarr.open_group(f"{folder}/map.zarr", mode="r")
         return Raster(*(np.asarray(group[name][:]) for name in Raster._fields))
 
@@ -141,33 +143,31 @@ def report(model: drf.KernelRidge, raster: Raster) -> None:
     print(f"{within.mean():.1%} of the cells are within two standard deviations of the truth")
 
 
-def draw(X: pd.DataFrame, y: np.ndarray, raster: Raster) -> Figure:
-    """Return the figure of its three pictures."""
-    figure = Figure(figsize=(13, 3.1), layout="constrained")
-    points, mean, std = axes = figure.subplots(1, 3, sharey=True)
-    # One scale for both, by the map: single measurements are noisier.
-    colours = {"cmap": "RdYlBu_r", "vmin": raster.prediction.min(), "vmax": raster.prediction.max()}
-    scattered = points.scatter(
-        X["lon"], X["lat"], c=y, s=1.5, linewidths=0, antialiased=False, rasterized=True, **colours
-    )
+def draw(X: pd.DataFrame, raster: Raster) -> Figure:
+    """Return the figure of its four pictures."""
+    figure = Figure(figsize=(14, 2.5), layout="constrained")
+    axes = figure.subplots(1, 4, sharey=True)
+    # One scale for the map and the draws.
+    colours = {"cmap": "RdYlBu_r", "vmin": raster.draws.min(), "vmax": raster.draws.max()}
     half = (raster.lon[1] - raster.lon[0]) / 2  # cells are centred on their coordinates
     place = {
         "extent": (LON[0] - half, LON[1] + half, LAT[0] - half, LAT[1] + half),
         "origin": "lower",
         "interpolation": "none",
     }
-    images = [
-        scattered,
-        mean.imshow(raster.prediction, **place, **colours),
-        std.imshow(raster.std, cmap="viridis", vmin=0, **place),
-    ]
-    titles = [f"{len(X):,} measurements", "the map", "its standard deviation"]
-    labels = ["measured value", "predicted value", "standard deviation"]
-    for ax, image, title, label in zip(axes, images, titles, labels, strict=True):
-        ax.set(title=title, xlim=LON, ylim=LAT, xlabel="longitude (°)", aspect="equal")
+    fields, titles = (raster.prediction, *raster.draws), ("the map", "a draw", "another draw")
+    for ax, field, title in zip(axes, fields, titles, strict=False):
+        image = ax.imshow(field, **place, **colours)
+        ax.set_title(title)
+    std = axes[-1].imshow(raster.std, cmap="viridis", vmin=0, **place)
+    axes[-1].scatter(X["lon"], X["lat"], c="white", s=0.1, linewidths=0, antialiased=False, rasterized=True)
+    axes[-1].set_title("standard deviation, measurements")
+    for ax in axes:
+        ax.set(xlim=LON, ylim=LAT, xlabel="longitude (°)", aspect="equal")
         ax.set(xticks=np.arange(60, 81, 5), yticks=np.arange(-5, 6, 5))
-        figure.colorbar(image, ax=ax, label=label, shrink=0.8, aspect=25, pad=0.02)
-    points.set_ylabel("latitude (°)")
+    for ax, drawn in ((axes[2], image), (axes[3], std)):
+        figure.colorbar(drawn, ax=ax, shrink=0.8, aspect=25, pad=0.02)
+    axes[0].set_ylabel("latitude (°)")
     return figure
 
 

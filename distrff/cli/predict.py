@@ -263,7 +263,8 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
     lies within (split conformal prediction). With --groups this holds for rows of new groups, such as
     people, and each group counts as one. Weights count as repeated rows. predict --coverage writes
     the intervals. For some coverages it prints the half width of the intervals, target by target, or the
-    largest score, 1 − p or minus the margin, of a class in a set.
+    largest score, 1 − p or minus the margin, of a class in a set. Of a MODEL fitted with --include-std it is
+    the half width where the model is sure; intervals are wider where the fit had few rows.
     """
     from distrff.model.persistence import save_model
 
@@ -274,16 +275,19 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
     # In its own place: intervals are part of the model, whose predictions stay the same.
     save_model(found, model, overwrite=True, storage_options=remote)
     assert found.intervals is not None
-    radii = {f"{c:g}": found.intervals.radius(c).tolist() for c in _COVERAGES}
+    method = "constant" if found.is_classifier else found.interval_method()
+    radii = {f"{c:g}": found.intervals.radius(c, method).tolist() for c in _COVERAGES}
     values = {
         "model": public_name(model),
         "n_samples": found.intervals.n_rows,
         "n_outside": found.intervals.n_outside,
         "n_unseen": found.intervals.n_unseen,
         "n_groups": found.intervals.n_groups,
+        "method": method,
         "radius": radii,
     }
     of = "score of a class in the set at most" if found.is_classifier else "± around predictions"
+    of += ", wider where the model is less sure," if method == "deviation" else ""
     lines = [f"{public_name(model)}: {found.intervals}"]
     for c, radius in radii.items():
         lines.append(f"  coverage {c}: {of} {', '.join(f'{r:.6g}' for r in radius)}")

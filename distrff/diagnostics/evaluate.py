@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +18,13 @@ from distrff.engine.run import Run, begin_run, check_reading
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
-from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
-from distrff.model.model import FoldModels, Model
+from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals, QuantileSketch
+from distrff.model.model import FoldModels, Model, Posterior
 from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
-from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets
-from distrff.preprocessing.folds import group_hashes
+from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets, NumericTargets
+from distrff.preprocessing.folds import Folds, group_hashes
 from distrff.preprocessing.table import FIELDS
-from distrff.utils.arrays import chosen_rows
+from distrff.utils.arrays import Sums, as_columns, chosen_rows
 
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
@@ -127,9 +130,7 @@ def errors_of(
     light, sent = model.for_tasks()
     cuts = judging_cuts(model, dataset)
     reduction = ErrorSum(light, cuts.tile_rows, min(model.n_outputs, n_sketched))
-    if groups is not None:
-        reduction = replace(reduction, group=dataset.groups, n_groups=len(groups.labels))
-        sent = {**sent, "groups": groups.labels, "group_weights": groups.weights}
+    reduction, sent = _by_groups(reduction, dataset, groups, sent)
     errors: Errors = run.total("score", dataset, reduction, cuts, sent)
     if not errors.weight > 0:
         if errors.n_outside:
@@ -139,6 +140,14 @@ def errors_of(
             )
         raise InputError("all sample weights are zero; give at least one row a positive weight")
     return errors
+
+
+def _by_groups(reduction: Any, dataset: Dataset, groups: LabelCounts | None, sent: Arrays) -> Any:
+    """The reduction of rows of which each group has the weight 1, and what its tasks are sent."""
+    if groups is None:
+        return reduction, sent
+    reduction = replace(reduction, group=dataset.groups, n_groups=len(groups.labels))
+    return reduction, {**sent, "groups": groups.labels, "group_weights": groups.weights}
 
 
 def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
@@ -263,6 +272,70 @@ def _shares(block: RowBlock, group: str, arrays: Arrays) -> np.ndarray:
 # Intervals from the errors of rows that a model did not see.
 
 
+_FLOORS = 1.0, 0.1, 0.01, 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledErrors(Sums):
+    """Sums of |y − f|/u of k targets for m floors a each, u² = a + std²/σ̂²."""
+
+    weight: float
+    logs: np.ndarray  # (m, k): Σ s·log u
+    misses: np.ndarray  # (m, k): Σ s·|y − f|/u
+    sketches: tuple[tuple[QuantileSketch, ...], ...]  # m times k
+
+    def best(self) -> np.ndarray:
+        """The likeliest floor of each target, were errors of Laplace's law in units of u."""
+        with np.errstate(divide="ignore"):
+            return np.argmin(self.logs / self.weight + np.log(self.misses / self.weight), axis=0)
+
+
+@dataclass(frozen=True)
+class ScaledErrorSum(ErrorSum):
+    """Reduction to the `ScaledErrors` of a model with its posterior, or of the rows of one fold."""
+
+    floors: tuple[tuple[float, ...], ...] = ()  # m times k
+    folds: Folds | None = None
+    fold: int = 0
+
+    def size_bytes(self, n_rows: int) -> int:
+        return len(self.floors) * super().size_bytes(n_rows)
+
+    def _of_block(self, model: Model, block: RowBlock, y: np.ndarray, s: np.ndarray) -> Any:
+        X, Y = block.X, as_columns(np.asarray(y, dtype=np.float64))
+        judged = ~model.outside(X)
+        if self.folds is not None:
+            judges = self.folds.held_out(block.keys)
+            share = np.zeros(len(judged))
+            share[judges.of(self.fold)] = judges.shares()[judges.numbers == self.fold]
+            s, judged = s * share, judged & (share > 0)
+        rows = np.flatnonzero(judged & (s > 0))
+        X, Y, s = chosen_rows(X, rows), Y[rows], s[rows]
+        # Without rows a transform has nothing to do, and a map may refuse it.
+        V = as_columns(model.relative_variance(X)) if len(rows) else Y
+        E = np.abs(Y - model.decision(X)) if len(rows) else Y
+        logs, misses, sketches = [], [], []
+        for floors in self.floors:
+            U = np.sqrt(V + np.array(floors))
+            scores = E / U
+            logs.append(s @ np.log(U))
+            misses.append(s @ scores)
+            sketches.append(tuple(QuantileSketch.of(one, s) for one in scores.T))
+        return ScaledErrors(float(s.sum()), np.array(logs), np.array(misses), tuple(sketches))
+
+
+def _scaled_errors(
+    run: Run, model: Model, dataset: Dataset, groups: LabelCounts | None = None, **own: Any
+) -> ScaledErrors:
+    """The errors of a model in units of its standard deviations, in a pass of D² flops a row."""
+    light, sent = model.for_tasks(with_std=True)
+    cuts = judging_cuts(model, dataset)
+    reduction = ScaledErrorSum(light, cuts.tile_rows, model.n_outputs, **own)
+    reduction, sent = _by_groups(reduction, dataset, groups, sent)
+    found: ScaledErrors = run.total("score deviations", dataset, reduction, cuts, sent)
+    return found
+
+
 def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Model:
     """A frozen model with intervals, or prediction sets, from rows that its fit did not see.
 
@@ -292,7 +365,9 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None, gr
 
     Notes
     -----
-    One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up, mostly in far less than a megabyte.
+    One light pass, of n predictions; where the model has standard deviations another, of n of these, for
+    intervals that are wider where the fit had few rows. Errors are kept to 2⁻¹⁰, rounded up, mostly in far
+    less than a megabyte.
     With groups there is a pass before it that reads them, y and the weights; it keeps 24 bytes a group.
     """
     if not isinstance(model, Model):
@@ -307,6 +382,27 @@ def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
     """The model with intervals from the rows of its fit, each scored by the model without its fold."""
     errors = errors_of(replace(model, fold_models=folds), dataset, n_sketched=model.n_outputs)
     return _with_intervals(model, errors, OUT_OF_FOLD)
+
+
+def scaled_out_of_fold(
+    model: Model, dataset: Dataset, folds: FoldModels, posteriors: Iterable[Posterior]
+) -> Model:
+    """The model whose intervals out of fold have scores in standard deviations as well.
+
+    `posteriors` are of the folds' models, for noise of variance 1. A pass a fold over all rows, which judges
+    its own: so one posterior of D² numbers is with a worker, as for predictions.
+    """
+    run, parts = begin_run(), []
+    floors = tuple((a,) * model.n_outputs for a in _FLOORS)
+    for fold, posterior in enumerate(posteriors):
+        judge = replace(folds.of(model, fold), posterior=posterior)
+        parts.append(_scaled_errors(run, judge, dataset, floors=floors, folds=folds.folds, fold=fold))
+    found: ScaledErrors = reduce(add, parts)
+    best, intervals = found.best(), model.intervals
+    assert intervals is not None
+    scaled = tuple(found.sketches[i][j] for j, i in enumerate(best))
+    chosen = tuple(_FLOORS[i] for i in best)
+    return replace(model, intervals=replace(intervals, scaled=scaled, floors=chosen))
 
 
 def calibrated(model: Model, dataset: Dataset) -> Model:
@@ -338,7 +434,15 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     # Sketches of all targets, since each has an interval.
     errors = errors_of(model, dataset, run=run, n_sketched=model.n_outputs, groups=groups)
     n_groups = 0 if groups is None else int(np.count_nonzero(groups.weights > 0))
-    return _with_intervals(model, errors, CALIBRATED, n_groups)
+    found = _with_intervals(model, errors, CALIBRATED, n_groups)
+    if model.posterior is None or not isinstance(model.targets, NumericTargets):
+        return found
+    assert found.intervals is not None
+    # Chosen by these rows, it would cost the guarantee.
+    before = model.intervals.floors if model.intervals is not None else ()
+    floors = before or (1.0,) * model.n_outputs
+    (scaled,) = _scaled_errors(run, model, dataset, groups, floors=(floors,)).sketches
+    return replace(found, intervals=replace(found.intervals, scaled=scaled, floors=floors))
 
 
 def _with_intervals(model: Model, errors: Errors, source: str, n_groups: int = 0) -> Model:

@@ -516,7 +516,7 @@ class KernelEstimator(BaseEstimator):
         InputError
             As `distrff.calibrate`, and for the rows of the fit.
         """
-        model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight, groups)
+        dataset = self._rows_to_judge(X, y, sample_weight, groups)
         if self._saw(dataset):
             raise InputError(
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
@@ -524,8 +524,12 @@ class KernelEstimator(BaseEstimator):
             )
         from distrff.diagnostics.evaluate import calibrated  # passes that judge models: no part of a fit
 
-        self.model_ = calibrated(model, dataset)
+        self.model_ = calibrated(self._to_calibrate(), dataset)
         return self
+
+    def _to_calibrate(self) -> Model:
+        """The frozen model, with what its intervals can take account of."""
+        return self._frozen()
 
     def _with_intervals(self, method: str | None = None) -> Model:
         """Model with its intervals, which are computed at first use from the rows of the fit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,10 +19,12 @@ from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
 from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.io.dataset import Dataset
+from distrff.model.intervals import CALIBRATED, INTERVAL_METHODS
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
+from distrff.utils.validation import one_of
 
 if TYPE_CHECKING:
     from distrff.fitting.running import RunningSums, Statistics
@@ -474,16 +477,16 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
         """Functions drawn from the posterior (conditional simulations) at rows, lazily for dask arrays.
 
-        A draw is f + σ̂·L⁻ᵀζ in the features, with L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, and for the
-        intercept a variance of σ̂²/Σs: its standard deviation is that of `predict(X, return_std=True)`, and
-        draws of several places vary together. So the spread of a mean over places, a difference or a maximum
-        is that of its draws. It has no noise: add that of observations.
+        A draw is f + σ̂·L⁻ᵀζ in the features, L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, with σ̂²/Σs for the
+        intercept: so its standard deviation is that of `predict(X, return_std=True)`, and places vary
+        together. Means over places, differences and maxima are as sure as those of draws, which have no noise
+        of observations.
 
         Parameters
         ----------
         X : array-like, DataFrame or dask array of shape (n_samples, n_columns)
         n_draws : int
-            `EquispacedFourierFeatures` have 64, and no more.
+            `EquispacedFourierFeatures` have 64 at most.
         random_state : int or None
             The same seed gives the same functions, at any rows, and on rasters; None gives others each time.
 
@@ -492,24 +495,26 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ndarray or dask array of shape (n_samples, n_draws) or (n_samples, n_targets, n_draws)
             Targets are drawn independently of each other. NaN outside the bounds of the model.
 
-        Raises
-        ------
-        InputError
-            For more draws than there are, and a model without standard deviations.
+        Raises InputError for more draws than there are, and a model without standard deviations.
         """
         self._with_posterior()
         return self._answer(X, "sample", n_draws, random_state=random_state)
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+    def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "auto") -> tuple[Any, Any]:
         """Lower and upper ends of intervals for new targets, lazily for dask arrays.
 
-        f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
+        f(x) ± r·u(x), where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)|/u(x) of n rows, target by
+        target, and u = √(a + std²/σ̂²), with std and σ̂ of `predict`: intervals are wider where rows of the
+        fit are few. With a = 1 that is the deviation of a new observation in units of the noise's.
 
         Parameters
         ----------
         X : array-like, DataFrame, Dataset or dask array of shape (n_samples, n_columns)
         coverage : float
             In (0, 1): the share of new rows that should lie within.
+        method : {"auto", "deviation", "constant"}
+            "deviation" is as above; "constant" has u = 1, and one width for all rows. "auto" is the former
+            where the model has standard deviations (from a Gram, or the sums of equispaced features).
 
         Returns
         -------
@@ -520,7 +525,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Raises
         ------
         InputError
-            Without calibration, for a fit without folds, or whose rows are not at hand.
+            Without calibration, for a fit without folds, or whose rows are not at hand; by "deviation" where
+            `return_std` of `predict` does.
 
         Notes
         -----
@@ -530,11 +536,46 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         of a new group that is exchangeable with these (Lee, Barber and Willett 2023). Without calibration the
         errors are those of the fit's own rows out of fold, from one more pass at first use. This carries no
         guarantee, whatever the folds are: their models saw fewer rows, all rows chose map and alpha, and
-        times to come are not exchangeable with those before. All intervals of a target have the same width,
-        also where the model is less sure; see `return_std` of `predict` for that.
+        times to come are not exchangeable with those before.
+
+        By "deviation" errors and u are those of the model without the row's fold, and a is 1, 0.1, 0.01 or
+        0.001, whichever makes these errors likeliest (less than 1 where errors grow with u even beside the
+        rows, since features are too few for the function). At first use this takes a pass for the Gram or
+        the sums again, then for each fold a factor of D³/3 flops, or 64 samples, and a pass of D² flops a
+        row, or 32 transforms. `calibrate` takes the `a` that is known by then, else 1. A model saved without
+        `include_std` has constant intervals.
         """
-        self._with_intervals("predict_interval")
-        return self._answer(X, "predict_interval", coverage)
+        one_of("method", method, INTERVAL_METHODS)
+        if method == "constant":
+            super()._with_intervals("predict_interval")
+        else:
+            self._with_intervals("predict_interval", required=method == "deviation")
+        return self._answer(X, "predict_interval", coverage, method)
+
+    def _with_intervals(self, method: str | None = None, *, required: bool = False) -> Model:
+        """The model with intervals in standard deviations, where it has these or they are required."""
+        model = super()._with_intervals(method)
+        assert model.intervals is not None
+        if model.intervals.scaled or model.intervals.source == CALIBRATED:
+            return self._with_posterior() if required else model
+        try:
+            model = self._with_posterior()
+        except InputError:  # other solvers have no deviations, nor have sums that are gone
+            if required:
+                raise
+            return model
+        folds, grams = self._out_of_fold_models(), getattr(self, "_grams", None)
+        if folds is not None and grams is not None and self._fit_rows is not None:
+            from distrff.diagnostics.evaluate import scaled_out_of_fold  # as in `calibrate`
+
+            posteriors = grams.fold_posteriors(float(np.max(self.alpha_)))
+            self.model_ = scaled_out_of_fold(model, self._fit_rows, folds, posteriors)
+        return self.model_
+
+    def _to_calibrate(self) -> Model:
+        with suppress(InputError):  # as above
+            return self._with_posterior()
+        return self._frozen()
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """r², the share of the targets' variance explained, averaged over targets.

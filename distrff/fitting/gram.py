@@ -53,6 +53,7 @@ from distrff.solvers.ridge import (
     pack,
     packed_length,
     posterior_of,
+    posterior_without,
     principal_components,
     row_grams,
     solution_of,
@@ -509,6 +510,8 @@ class Grams:
     # Of few rows: the Grams above are of rotated features, and smaller sizes have their own total and parts.
     rows: Any = None  # handle on their `MappedRows`
     rotation: Any = None  # handle on the `Rotation` of all features
+    fit: PreparedFit | None = None  # of the rows; None where only their Grams are known
+    plan: Plan | None = None  # of that fit
     smaller: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
 
     def terms(self, folds: Iterable[int]) -> list[FoldTerms]:
@@ -575,13 +578,32 @@ class Grams:
 
     def posterior(self, alpha: float) -> PosteriorFactor:
         """The posterior of the model at one alpha; it is computed where the Gram is."""
-        # The factor is of D × D: of few rows it takes their Gram after all.
-        total = self.total
-        if self.rows is not None:
-            parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], NO_FOLDS)
-            total = self.run.submit(total_gram, [parts], NO_FOLDS.total, self.system)
+        total = self.total if self.rows is None else self._of_few_rows(NO_FOLDS)[0]
         found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
         return replace(found, noise=found.noise * self.unit)
+
+    def _of_few_rows(self, folds: Folds) -> tuple[Any, list[Any]]:
+        """Handles on the Grams of all features of few rows, whose own are of rotated ones."""
+        # A factor is of D × D.
+        parts = [self.run.submit(_row_grams, self.rows, self.system.sizes[-1], folds)]
+        return self.run.submit(total_gram, parts, folds.total, self.system), parts
+
+    def fold_posteriors(self, alpha: float) -> Iterator[PosteriorFactor]:
+        """Yield the posterior without each fold, for noise of variance 1, after another pass over the rows.
+
+        One factor at a time is in memory: of all folds they would be more than their Grams.
+        """
+        if self.rows is not None:
+            total, parts = self._of_few_rows(self.folds)
+        else:
+            assert self.fit is not None and self.plan is not None
+            again = sum_grams(self.fit, self.plan, self.folds)
+            total, parts = again.total, again.parts
+        for fold in self.terms(range(self.folds.n_folds)):
+            found: PosteriorFactor = self.run.compute(
+                posterior_without, total, parts, fold, alpha, self.system
+            )
+            yield found
 
     def fold_models(self, alpha: np.ndarray) -> None:
         """None: the fit has kept these models, where it held folds out."""
@@ -636,6 +658,8 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
         tile_rows=plan.tile_rows,
         dtype=plan.size.dtype,
         targets=fit.targets,
+        fit=fit,
+        plan=plan,
         **handles,
     )
 

@@ -176,6 +176,7 @@ def _magnitudes(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 CALIBRATED, OUT_OF_FOLD = "calibrated", "out of fold"
+INTERVAL_METHODS = ("auto", "deviation", "constant")
 _SOURCES = (CALIBRATED, OUT_OF_FOLD)
 _COUNTS = ("n_rows", "n_outside", "n_unseen", "n_groups")
 INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
@@ -225,6 +226,12 @@ class Intervals:
     If the groups and a new one are exchangeable, and so are the rows within each, a row of the new one is
     covered with probability at least c, however many rows groups have and however alike these are.
 
+    Of a model with standard deviations there are also scores |y − f|/u(x) with u² = a + std²/σ̂²: the width
+    2r·u(x) grows where rows are few. A new row counts by the same rule, so all of the above holds for either.
+    With a = 1, u is the deviation of a new observation in units of the noise's, which r replaces. What looks
+    like noise to a model of too few features may be what these cannot follow, and grow likewise: then a is
+    less.
+
     Scores are kept in a `QuantileSketch`; r is the upper end of a bucket, at most 2⁻¹⁰ too large and never
     too small, so that the guarantee holds.
     """
@@ -237,29 +244,33 @@ class Intervals:
     n_outside: int = 0  # the bounds of the model; these rows do not count
     n_unseen: int = 0  # rows of labels never seen
     n_groups: int = 0  # that count; 0 where each row stands for itself
+    scaled: tuple[QuantileSketch, ...] = ()  # of |y − f|/u of each target; () without standard deviations
+    floors: tuple[float, ...] = ()  # a of each of these
 
     def __repr__(self) -> str:
         return f"<Intervals {self}>"
 
     def __str__(self) -> str:
         rows = f"{self.n_rows - self.n_outside:,} rows"
+        deviations = ", also in standard deviations" if self.scaled else ""
         if self.source != CALIBRATED:
-            return f"out of fold, of {rows}, without a guarantee"
+            return f"out of fold, of {rows}, without a guarantee{deviations}"
         groups = f" of {self.n_groups:,} groups, for rows of new groups" if self.n_groups else ""
-        return f"calibrated on {rows}{groups}"
+        return f"calibrated on {rows}{groups}{deviations}"
 
-    def radius(self, coverage: float) -> np.ndarray:
+    def radius(self, coverage: float, method: str = "constant") -> np.ndarray:
         """Radius for each target, or the largest score of a class in the set, shape (n_scores,).
 
-        Infinite, with a DataWarning, where there are too few rows or groups for the coverage.
+        By "deviation" it is to be multiplied by u(x). Infinite, with a DataWarning, where there are too few
+        rows or groups for the coverage.
         """
-        c = checked_coverage(coverage)
+        c, sketches = checked_coverage(coverage), self.scaled if method == "deviation" else self.sketches
         # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
         if self.n_groups:
             units, n = "groups", Fraction(self.n_groups)
             rank = (n + 1) * c
         else:
-            units, n = "rows of weight 1", Fraction(self.sketches[0].weight)  # all targets have the same rows
+            units, n = "rows of weight 1", Fraction(sketches[0].weight)  # all targets have the same rows
             rank = Fraction(math.ceil((n + 1) * c))
         if rank > n:
             # ⌈(n+1)c⌉ ≤ n for whole n from c/(1 − c) on
@@ -268,16 +279,10 @@ class Intervals:
                 f"intervals are unbounded, and sets hold all classes; calibrate on more",
                 DataWarning,
             )
-            return np.full(len(self.sketches), np.inf)
+            return np.full(len(sketches), np.inf)
         # Shares of groups add up with rounding, ten tenths to less than 1: a sum within 2⁻⁴⁰ is enough.
         met = float(rank) * (1 - 2.0**-40) if self.n_groups else float(rank)
-        return np.array([sketch.upper_at_rank(min(met, sketch.weight)) for sketch in self.sketches])
-
-    def around(self, prediction: Any, coverage: float) -> tuple[Any, Any]:
-        """Ends of intervals around predictions, (n,) or (n, k), NumPy or dask."""
-        radius = self.radius(coverage)
-        half: Any = radius[0] if prediction.ndim == 1 else radius
-        return prediction - half, prediction + half
+        return np.array([sketch.upper_at_rank(min(met, sketch.weight)) for sketch in sketches])
 
     def fits(self, n_scores: int) -> bool:
         """Whether it is of so many targets and consistent, as one from a file may not be."""
@@ -286,19 +291,21 @@ class Intervals:
             isinstance(self.source, str)
             and self.source in _SOURCES
             and len(self.sketches) == n_scores
+            and len(self.scaled) in (0, n_scores)
+            and all(is_number(a) and 0 < a < math.inf for a in self.floors)
             and all(type(n) is int and 0 <= n < 2**63 for n in counts)
-            and all(sketch.is_valid() and len(sketch.keys) > 0 for sketch in self.sketches)
+            and all(sketch.is_valid() and len(sketch.keys) > 0 for sketch in self.sketches + self.scaled)
         )
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and metadata that `from_parts` reads."""
-        sketches = self.sketches
+        sketches = self.sketches + self.scaled
         ends = np.cumsum([len(sketch.keys) for sketch in sketches])
         keys = np.concatenate([sketch.keys for sketch in sketches])
         weights = np.concatenate([sketch.weights for sketch in sketches])
         arrays = dict(zip(INTERVAL_ARRAYS, (keys, weights, ends.astype(np.int64)), strict=True))
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return arrays, {"source": self.source, **counts}
+        return arrays, {"source": self.source, **counts, "floors": list(self.floors)}
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Intervals:
@@ -310,5 +317,8 @@ class Intervals:
             raise ModelFileError("the ends of its intervals' sketches do not fit their keys")
         parts = zip(np.split(keys, ends[:-1]), np.split(weights, ends[:-1]), strict=True)
         sketches = tuple(QuantileSketch(*part) for part in parts)
-        counts = map({"n_groups": 0, **metadata}.__getitem__, _COUNTS)  # earlier versions had no groups
-        return cls(sketches, metadata["source"], *counts)
+        # Earlier versions had neither groups nor scores in standard deviations.
+        metadata = {"n_groups": 0, "floors": [], **metadata}
+        counts, floors = {name: metadata[name] for name in _COUNTS}, tuple(metadata["floors"])
+        n, source = len(sketches) - len(floors), metadata["source"]
+        return cls(sketches[:n], source, **counts, scaled=sketches[n:], floors=floors)

@@ -14,7 +14,7 @@ from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
-from distrff.model.intervals import Intervals, class_scores
+from distrff.model.intervals import INTERVAL_METHODS, Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
@@ -33,6 +33,7 @@ from distrff.utils.random import resolve_seed
 from distrff.utils.text import kernel_text, listed, number_text
 from distrff.utils.validation import check_count, one_of
 
+Posterior = PosteriorFactor | PosteriorSamples
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
 STD_OF = ("f", "observation")
@@ -101,7 +102,7 @@ class Model:
     dtype: str
     y_is_1d: bool = True
     column_names: tuple[str, ...] | None = None
-    posterior: PosteriorFactor | PosteriorSamples | None = None
+    posterior: Posterior | None = None
     likelihood: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -300,17 +301,43 @@ class Model:
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+    def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "auto") -> tuple[Any, Any]:
         """Lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
-        f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target. What is
-        guaranteed after `distrff.calibrate`, and that nothing is without, see `KernelRidge.predict_interval`.
-        Rows outside the bounds of the model have NaN; with too few rows or groups for the coverage the ends
-        are infinite, with a DataWarning.
+        By "constant" f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by
+        target; by "deviation" f(X) ± r·u(X), with u = √(a + std²/σ̂²) and r likewise of |y − f(x)|/u(x).
+        "auto" is the latter where the model has such scores and standard deviations, which are stored where
+        `include_std` asks for them. What is guaranteed after `distrff.calibrate`, and that nothing is
+        without, see `KernelRidge.predict_interval`. Rows outside the bounds of the model have NaN; with too
+        few rows or groups for the coverage the ends are infinite, with a DataWarning.
 
-        Raises InputError for a model without intervals, or of classes, which have prediction sets.
+        Raises InputError for a model without intervals, or of classes, which have prediction sets, and for
+        "deviation" where it lacks standard deviations or such scores.
         """
-        return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
+        intervals, method = self.checked_intervals("predict_interval"), self.interval_method(method)
+        floors = intervals.floors if method == "deviation" else ()
+        return self.ends_of_intervals(X, self.predict(X), intervals.radius(coverage, method), floors)
+
+    def interval_method(self, method: str = "auto") -> str:
+        """Whether intervals are by "deviation" or "constant", where `method` may be "auto"."""
+        one_of("method", method, INTERVAL_METHODS)
+        has_scores = bool(self.checked_intervals("predict_interval").scaled)
+        if method == "auto":
+            return "deviation" if has_scores and self.posterior is not None else "constant"
+        if method == "deviation" and self.check_has_std() and not has_scores:
+            raise InputError(
+                "the intervals of this model have no scores in standard deviations; calibrate it again, or "
+                "take method='constant'"
+            )
+        return method
+
+    def ends_of_intervals(self, X: Any, prediction: Any, radius: Any, floors: tuple[float, ...]) -> Any:
+        """Ends of intervals around the predictions of rows, for radii and floors of `Intervals`."""
+        flat = prediction.ndim == 1
+        half: Any = radius[0] if flat else np.asarray(radius)
+        if floors:
+            half = half * np.sqrt(self.relative_variance(X) + (floors[0] if flat else np.asarray(floors)))
+        return prediction - half, prediction + half
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
         """Classes in each row's prediction set, bool of shape (n_rows, n_classes).
@@ -472,20 +499,14 @@ class Model:
         return self._answer(X, "std", of=of)
 
     def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
-        """Functions drawn from the posterior at rows, (n_rows, n_draws) or (n_rows, n_outputs, n_draws).
-
-        See `KernelRidge.sample`. Raises InputError for a model without standard deviations.
-        """
+        """Functions drawn from the posterior at rows; see `KernelRidge.sample`."""
         F = self.drawn(n_draws, random_state).decision(X)
         if self.y_is_1d:
             return F
         return np.stack([F[:, j :: self.n_outputs] for j in range(self.n_outputs)], axis=1)
 
     def drawn(self, n_draws: int, random_state: int | None) -> Model:
-        """A model whose outputs are functions drawn from the posterior, all targets of a draw side by side.
-
-        A draw is its coefficients, and so the same function wherever it is evaluated.
-        """
+        """A model whose outputs are drawn functions, all targets of a draw side by side."""
         check_count("n_draws", n_draws)
         seed, ready = resolve_seed(random_state), self.specification.build(self.arrays)
         coef, intercept = self.check_has_std().draws(ready, n_draws, seed)
@@ -501,32 +522,22 @@ class Model:
         by_transforms = isinstance(posterior, PosteriorSamples)
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
             S[rows] = posterior.std_at(ready, strip)
-        return self._finished_std(S, of)
+        return self.finished_std(S, of)
 
-    def _finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
+    def finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
+        """Deviations of f or of an observation, from those of f with one axis of targets."""
         if of == "observation":
             # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
             S = np.sqrt(np.square(S) + self.check_has_std().noise)
         return S[..., 0] if self.y_is_1d else S
 
-    def values_on_grid(self, axes: Sequence[np.ndarray]) -> np.ndarray:
-        """`decision` on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs)."""
-        # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points.
-        # Other maps have no values on a grid, and take the cells as rows.
-        F = self.specification.build(self.arrays).values_on_grid(axes, self.coef)
-        if F is None:
-            return self.decision(_cells(axes)).reshape(*map(len, axes), self.n_outputs)
-        return F + self.intercept
+    def relative_variance(self, X: Any) -> Any:
+        """std²/σ̂², of the shape of `predict`."""
+        posterior = self.check_has_std()
+        unit = replace(posterior, noise=np.ones_like(posterior.noise))
+        return np.square(replace(self, posterior=unit).std(X))
 
-    def std_on_grid(self, axes: Sequence[np.ndarray], of: str = "f") -> np.ndarray:
-        """`std` on the product grid of the columns' coordinates, (n_1, …, n_d), perhaps targets last."""
-        S = self.check_has_std().std_on_grid(self.specification.build(self.arrays), axes)
-        if S is not None:
-            return self._finished_std(S, of)
-        S = self.std(_cells(axes), of=of)
-        return S.reshape(*map(len, axes), *S.shape[1:])
-
-    def check_has_std(self) -> PosteriorFactor | PosteriorSamples:
+    def check_has_std(self) -> Posterior:
         """The posterior; raises InputError for a model without standard deviations."""
         if self.posterior is not None:
             return self.posterior
@@ -573,10 +584,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
 """Results by the names of their methods, of rows in memory that are checked and hold no NaN."""
 
 
-def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
-
-
 def _counted(names: Sequence[Any], n: int) -> str:
     return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
 
@@ -611,7 +618,7 @@ def _with_missing(found: np.ndarray, complete: np.ndarray) -> np.ndarray:
 # The posterior of a model as arrays, by which it is stored and sent.
 
 
-def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples | None) -> dict[str, np.ndarray]:
+def posterior_arrays(posterior: Posterior | None) -> dict[str, np.ndarray]:
     """Arrays from which `posterior_of` restores the posterior."""
     if posterior is None:
         return {}
@@ -629,7 +636,7 @@ def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples | None) -> di
     }
 
 
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
     """The posterior in the arrays of a model; None if there is none."""
     if "posterior_samples" in arrays:
         real, imaginary = arrays["posterior_samples"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,11 @@ def save_model(
     arrays |= {"coef": model.coef, "intercept": model.intercept} | posterior_arrays(model.posterior)
     interval_metadata = None
     if model.intervals is not None:
-        interval_arrays, interval_metadata = model.intervals.to_parts()
+        # Scores in standard deviations are of no use without these.
+        kept = (
+            model.intervals if model.posterior is not None else replace(model.intervals, scaled=(), floors=())
+        )
+        interval_arrays, interval_metadata = kept.to_parts()
         arrays |= interval_arrays
     metadata |= {
         "model": model.kind,

@@ -329,6 +329,29 @@ def _seconds(step: SecondsStep, times: Any) -> np.ndarray:
 # The values of a block.
 
 
+def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
+    """f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
+    # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points. Other
+    # maps have no values on a grid, and take the cells as rows.
+    F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
+    if F is None:
+        return model.decision(_cells(axes)).reshape(*map(len, axes), model.n_outputs)
+    return F + model.intercept
+
+
+def grid_std(model: Model, axes: Sequence[np.ndarray], of: str) -> np.ndarray:
+    """`Model.std` on the same grid, (n_1, …, n_d), or with several targets last."""
+    S = model.check_has_std().std_on_grid(model.specification.build(model.arrays), axes)
+    if S is not None:
+        return model.finished_std(S, of)
+    S = model.std(_cells(axes), of=of)
+    return S.reshape(*map(len, axes), *S.shape[1:])
+
+
+def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+
 @dataclass(frozen=True)
 class RasterReduction(Reduction):
     """Writes chunks; the sum is the number of cells outside the bounds of the model."""
@@ -351,15 +374,15 @@ class RasterReduction(Reduction):
     def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
         model = self.model.restored(arrays)
         axes = [block.axes[i] for i in self.order]
-        F = model.values_on_grid(axes)
+        F = grid_values(model, axes)
         # Outside the bounds every output is NaN.
         is_outside = np.isnan(F[..., 0])
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
-            found["std"] = model.std_on_grid(axes, of=std_of(self.return_std))
+            found["std"] = grid_std(model, axes, std_of(self.return_std))
         if "draws" in self.layers:
             parts: dict[str, Any] = having_prefix(_DRAWN, arrays)
-            drawn = replace(model, **parts).values_on_grid(axes)
+            drawn = grid_values(replace(model, **parts), axes)
             drawn = drawn.reshape(*F.shape[:-1], -1, model.n_outputs)
             found["draws"] = drawn[..., 0] if model.y_is_1d else drawn.swapaxes(-1, -2)
         # The model has its own order of columns, the group that of the grid.

@@ -50,7 +50,8 @@ RESULTS = {
 class RowResults:
     """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation.
 
-    `radius` is that of intervals around predictions, or of prediction sets, if they are wanted.
+    `radius` is that of intervals around predictions, with `floors` in standard deviations, or of prediction
+    sets, if they are wanted.
     """
 
     model: Model
@@ -58,6 +59,7 @@ class RowResults:
     return_std: bool | str = False
     outside: str = "nan"
     radius: tuple[float, ...] | None = None
+    floors: tuple[float, ...] = ()
 
     def with_coverage(self, coverage: float | None) -> RowResults:
         """Results with intervals or sets of the model, of a coverage; None is without.
@@ -70,7 +72,10 @@ class RowResults:
             raise InputError(
                 f"intervals belong to predictions; request them with method 'predict', not {self.method!r}"
             )
-        return replace(self, radius=tuple(self.model.checked_intervals().radius(coverage).tolist()))
+        intervals = self.model.checked_intervals()
+        method = "constant" if self.model.is_classifier else self.model.interval_method()
+        radius = tuple(intervals.radius(coverage, method).tolist())
+        return replace(self, radius=radius, floors=intervals.floors if method == "deviation" else ())
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
@@ -117,8 +122,8 @@ class RowResults:
         if self.radius is not None and self.model.is_classifier:
             found["set"] = self.model.class_scores(X) <= self.radius[0]
         elif self.radius is not None:
-            half = self.radius[0] if values.ndim == 1 else np.array(self.radius)
-            found |= {"lower": values - half, "upper": values + half}
+            ends = self.model.ends_of_intervals(X, values, self.radius, self.floors)
+            found |= dict(zip(("lower", "upper"), ends, strict=True))
         return found
 
     def labels(self, width: int) -> list[str]:
@@ -226,7 +231,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = model.for_tasks(with_std=bool(results.return_std))
+    light, sent = model.for_tasks(with_std=bool(results.return_std or results.floors))
     with place.filled(header) as done:
         marks = place.partial.within(RUNS)
         if done is None:
@@ -376,8 +381,8 @@ def write_predictions(
     """
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):
-        # An estimator may still take them out of fold, by a pass; a stored model has them or not.
-        frozen = replace(frozen, intervals=model._with_intervals().intervals)
+        # An estimator may still take them out of fold, by passes; a stored model has them or not.
+        frozen = model._with_intervals()
     dataset = _identified(frozen, data, ids)
     check_columns(frozen, dataset)
     if method == "transform":

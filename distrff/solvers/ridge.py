@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -757,6 +757,13 @@ def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> Poste
     return posterior_factor(problem.system(total), alpha)
 
 
+def posterior_without(
+    total: np.ndarray, parts: list[np.ndarray], fold: FoldTerms, alpha: float, problem: GramProblem
+) -> PosteriorFactor:
+    """The factor of a fold's training rows for noise of variance 1; memory as of `solution_without`."""
+    return unit_posterior(problem.system(_training(total, parts, fold, problem)), alpha)
+
+
 # Few rows: n rows of D > n features are rotated to n columns.
 #
 # Zᵀ = Q·R, so Z = L·Qᵀ for the triangle L = Rᵀ, and Q has orthonormal columns (Golub and Van Loan, Matrix
@@ -1070,12 +1077,18 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
         If G + alpha·I is not positive definite, or the weight sum does not exceed the effective
         dimension, so that the noise cannot be estimated.
     """
-    L = cholesky_factor(system.G, alpha)
-    coef = cho_solve((L, True), system.B, check_finite=False)
-    dimension = len(L) - alpha * float(np.linalg.norm(inverse_of_triangle(L))) ** 2 + system.fit_intercept
+    unit = unit_posterior(system, alpha)
+    coef, triangle = cho_solve((unit.L, True), system.B, check_finite=False), inverse_of_triangle(unit.L)
+    dimension = len(coef) - alpha * float(np.linalg.norm(triangle)) ** 2 + system.fit_intercept
     noise = system.residual(coef) / residual_freedom(system.weight, dimension)
+    return replace(unit, noise=noise, effective_dimension=dimension)
+
+
+def unit_posterior(system: RidgeSystem, alpha: float) -> PosteriorFactor:
+    """The factor for noise of variance 1, without the effective dimension; D³/3 flops."""
+    L = cholesky_factor(system.G, alpha)
     intercept_variance = 1 / system.weight if system.fit_intercept else 0.0
-    return PosteriorFactor(L, system.z_mean, noise, intercept_variance, dimension)
+    return PosteriorFactor(L, system.z_mean, np.ones_like(system.yy), intercept_variance, np.nan)
 
 
 # Principal components.

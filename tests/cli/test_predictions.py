@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from distrff.model import write
 from distrff.model.persistence import load_model
@@ -27,21 +28,24 @@ def test_standard_deviations_with_ids(distrff, rows, tmp_path):
     assert "prediction  float64" in distrff("inspect", out).stdout
 
 
-def test_intervals_after_a_calibration(distrff, rows, models, tmp_path):
+@pytest.mark.parametrize("method", ["constant", "deviation"])
+def test_intervals_after_a_calibration(distrff, rows, models, tmp_path, method):
     model, out = tmp_path / "m.zarr", tmp_path / "p.parquet"
-    assert distrff("fit", rows.parquet, "--out", model, "--target", "y", "--columns", "a,b,c", *FIT).code == 0
+    words = ["--target", "y", "--columns", "a,b,c", *["--include-std"] * (method == "deviation"), *FIT]
+    assert distrff("fit", rows.parquet, "--out", model, *words).code == 0
     frame = pd.read_parquet(rows.parquet)
     frame[:300].to_parquet(tmp_path / "other.parquet")
     done = distrff("calibrate", model, tmp_path / "other.parquet", "--target", "y", "--json")
     assert done.code == 0 and done.json["n_samples"] == 300
     shown = distrff("calibrate", model, tmp_path / "other.parquet", "--target", "y").stdout
     assert "calibrated on 300 rows" in shown and "coverage 0.95: ±" in shown
+    assert ("wider where the model is less sure" in shown) == (method == "deviation")
     assert distrff("predict", model, rows.parquet, "--coverage", 0.9, "--out", out).code == 0
     found, kept = pd.read_parquet(out), load_model(str(model))
     assert list(found) == ["prediction", "lower", "upper"]
-    for name, end in zip(("lower", "upper"), kept.predict_interval(rows.X), strict=True):
+    for name, end in zip(("lower", "upper"), kept.predict_interval(rows.X, method=method), strict=True):
         np.testing.assert_allclose(found[name], end, rtol=1e-12, atol=1e-12)
-    assert done.json["radius"]["0.9"] == [kept.intervals.radius(0.9)[0]]
+    assert done.json["radius"]["0.9"] == [kept.intervals.radius(0.9, method)[0]]
     again = ("predict", model, rows.parquet, "--coverage", 0.5, "--out", out)
     assert "overwrite" in distrff.refused(*again)
     told = distrff("calibrate", model, rows.parquet, "--target", "y").stderr

@@ -240,11 +240,32 @@ def test_rows_are_judged_by_the_models_that_did_not_see_them(
     assert quality["r2"] == pytest.approx(1 - np.nanmean(misses**2) / of_judgements.var())
     assert ("held out by several folds" in str(model.report_["notes"])) == bool((n_judges > 1).any())
 
-    low, high = model.predict_interval(X[:1], coverage=0.8)
-    order = np.argsort(misses, axis=None)  # NaN last
-    reached = np.cumsum(shares.ravel()[order]) >= np.ceil((n_judged + 1) * 0.8) - 1e-9
-    radius = misses.ravel()[order][np.argmax(reached)]
-    assert radius * (1 - 1e-7) <= (high - low)[0] / 2 <= radius * (1 + 2**-9)
+    V, counted = relative_variances(model, X, splits), np.isfinite(F)
+    # The likeliest floor, of errors of Laplace's law whose scale is the best multiple of u.
+    losses = {}
+    for a in (1, 0.1, 0.01, 0.001):
+        U = np.sqrt(a + V[counted])
+        losses[a] = np.log(np.average(misses[counted] / U, weights=shares[counted]))
+        losses[a] += np.average(np.log(U), weights=shares[counted])
+    floor = min(losses, key=lambda a: losses[a])
+    for method, scores in (("constant", misses), ("deviation", misses / np.sqrt(floor + V))):
+        model.predict_interval(X[:1], coverage=0.8, method=method)
+        order = np.argsort(scores, axis=None)  # NaN last
+        reached = np.cumsum(shares.ravel()[order]) >= np.ceil((n_judged + 1) * 0.8) - 1e-9
+        radius = scores.ravel()[order][np.argmax(reached)]
+        found_radius = model.model_.intervals.radius(0.8, method)[0]
+        assert radius * (1 - 1e-7) <= found_radius <= radius * (1 + 2**-9)
+    assert model.model_.intervals.floors == (floor,)
+
+
+def relative_variances(model: Any, X: np.ndarray, splits: Splits) -> np.ndarray:
+    """z̃ᵀ(Z̃ᵀZ̃ + alpha·I)⁻¹z̃ + 1/n of the rows that each fold judges, as `judgements` has them."""
+    Z, V = model.features_.transform(X).astype(float), np.full((len(splits), N), np.nan)
+    for fold, (fitted, judged) in enumerate(splits):
+        own, new = (Z[rows] - Z[fitted].mean(axis=0) for rows in (fitted, judged))
+        M = own.T @ own + model.alpha_ * np.eye(Z.shape[1])
+        V[fold, judged] = 1 / len(fitted) + np.einsum("ij,ji->i", new, np.linalg.solve(M, new.T))
+    return V
 
 
 def test_labels_of_rows_that_no_fold_holds_out_are_refused(rng: np.random.Generator) -> None:

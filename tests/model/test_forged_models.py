@@ -255,12 +255,20 @@ def test_intervals_belong_to_the_metadata_that_tell_of_them(tmp_path):
     assert drf.load_model(str(path)).intervals is None
     write(path, *newer, ("metadata", ("intervals", "n_groups"), GONE))  # as before there were groups
     assert drf.load_model(str(path)).intervals.n_groups == 0
+    header, arrays = newer
+    ends = arrays["interval_ends"][:2]  # of two targets
+    kept = {name: arrays[name][: ends[-1]] for name in ("interval_keys", "interval_weights")}
+    old = arrays | kept | {"interval_ends": ends}
+    write(path, header, old, ("metadata", ("intervals", "floors"), GONE))
+    found = drf.load_model(str(path))  # as before there were scores in standard deviations
+    assert not found.intervals.scaled and found.interval_method() == "constant"
     write(path, *newer, ("metadata", ("intervals",), GONE))
     with pytest.raises(InputError, match="nothing is known of an array 'interval_"):
         drf.load_model(str(path))
     for key, value in [
         ("source", "by an oracle"), ("source", ["calibrated"]), ("n_rows", -1), ("n_rows", 2.5),
         ("n_rows", True), ("n_outside", None), ("n_unseen", 2**64), ("n_groups", "some"),
+        ("floors", 1.0), ("floors", [1.0]), ("floors", [1.0, 0.0]), ("floors", ["1", 2]), ("floors", [1] * 5),
     ]:  # fmt: skip
         write(path, *newer, ("metadata", ("intervals", key), value))
         with pytest.raises(InputError, match=r"m\.zarr"):

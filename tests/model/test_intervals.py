@@ -57,19 +57,99 @@ def _is_likely(covered: int, n_new: int, n_old: int, coverage: float) -> bool:
     return bool(law.cdf(covered) > 1e-6 and law.sf(covered - 1 - n_new // 100) > 1e-6)
 
 
+def _relative_std(model: Any, X: np.ndarray) -> np.ndarray:
+    """√(1 + std²/σ̂²), from what predictions tell."""
+    std, of_observation = (model.predict(X, return_std=of)[1] for of in (True, "observation"))
+    return of_observation / np.sqrt(of_observation**2 - std**2)
+
+
+METHODS = ["deviation", "constant"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
-def test_split_conformal_covers_new_rows(rng: np.random.Generator, coverage: float) -> None:
+def test_split_conformal_covers_new_rows(rng: np.random.Generator, coverage: float, method: str) -> None:
     X, y = _numbers(rng, 6000)
     model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:500], y[:500])
     assert model.calibrate(X[500:2500], y[500:2500]) is model
-    lower, upper = model.predict_interval(X[2500:], coverage)
+    lower, upper = model.predict_interval(X[2500:], coverage, method)
     assert lower.shape == upper.shape == (3500,)
     error = np.abs(model.predict(X[500:2500]) - y[500:2500])
-    half = (upper - lower) / 2
-    exact = _radius(error, coverage)
-    assert half == pytest.approx(exact, rel=BUCKET) and half.min() >= exact * (1 - 1e-12)
+    u = _relative_std(model, X[500:]) if method == "deviation" else np.ones(5500)
+    half = (upper - lower) / 2 / u[2000:]
+    exact = _radius(error / u[:2000], coverage)
+    assert half == pytest.approx(exact, rel=BUCKET) and half.min() >= exact * (1 - 1e-9)
     covered = np.count_nonzero((lower <= y[2500:]) & (y[2500:] <= upper))
     assert _is_likely(covered, 3500, 2000, coverage)
+
+
+def _draws_beside_a_gap(rng: np.random.Generator, features: Any, n: int, d: int, n_draws: int) -> Any:
+    """Rows of which few are right of 0, and targets each drawn from the prior of a fitted map, noise .1²."""
+    X = rng.uniform(-1, 1, size=(12 * n, d))
+    X = X[(X[:, 0] < 0) | (rng.uniform(size=len(X)) < 0.05)][:n]
+    new = rng.uniform(-1, 1, size=(1000, d))
+    Z = features.fit(np.vstack([X, new])).transform(np.vstack([X, new])).astype(float)
+    Y = Z @ rng.normal(size=(Z.shape[1], n_draws)) + 0.1 * rng.normal(size=(len(Z), n_draws))
+    return X, Y[:n], new, Y[n:]
+
+
+@pytest.mark.parametrize("how", ["rows", "groups", "calibrated", "calibrated groups", "equispaced"])
+def test_coverage_is_right_where_rows_are_few(rng: np.random.Generator, how: str) -> None:
+    """Scores in deviations of an exact posterior are |N(0, 1)| everywhere; one width is too narrow beyond."""
+    features: Any = drf.FourierFeatures(drf.Gaussian(0.5), 128, random_state=int(rng.integers(2**31)))
+    d, n_draws = 2, 150
+    if how == "equispaced":  # conjugate gradients for each target
+        features, d, n_draws = drf.EquispacedFourierFeatures(drf.Gaussian(0.1), bounds=[(-1, 1)]), 1, 30
+    X, Y, new, Y_new = _draws_beside_a_gap(rng, features, 300 if "cal" in how else 200, d, n_draws)
+    groups = np.arange(len(X)) % 20 if "groups" in how else None
+    alpha: Any = {"alpha": "cv", "alphas": [0.01]}
+    model = drf.KernelRidge(features, **alpha, cv=5 if d > 1 else 2, scale="none", random_state=0)
+    if "cal" in how:
+        model.fit(X[:200], Y[:200]).calibrate(
+            X[200:], Y[200:], groups=None if groups is None else groups[200:]
+        )
+    else:
+        model.fit(X, Y, groups=groups)
+    shares = {}
+    for method in METHODS:
+        lower, upper = model.predict_interval(new, 0.8, method)
+        within = (lower <= Y_new) & (Y_new <= upper)
+        shares[method] = np.stack([within[new[:, 0] < 0].mean(axis=0), within[new[:, 0] > 0].mean(axis=0)])
+    # Each target is a draw of its own. Where the floor that rows make likeliest is below 1, which it is by
+    # chance for one target in ten, coverage away is up to 1. The rank of groups is above the coverage by
+    # 1/(G + 1) at most.
+    mean, error = (getattr(shares["deviation"], f)(axis=1) for f in ("mean", "std"))
+    above = 0.8 / 20 if groups is not None and "cal" in how else 0.03
+    assert (mean > 0.79 - 5 * error / np.sqrt(n_draws)).all(), mean
+    assert (mean < 0.8 + above + 5 * error / np.sqrt(n_draws)).all(), mean
+    beside, away = shares["constant"].mean(axis=1)
+    assert away < 0.75 < beside, shares["constant"].mean(axis=1)
+    np.testing.assert_array_equal(
+        model.predict_interval(new, 0.8)[0], model.predict_interval(new, 0.8, "deviation")[0]
+    )
+
+
+def test_deviations_of_folds_take_weights(rng: np.random.Generator) -> None:
+    """By formulas of dense matrices: the model without a fold tells error and deviation of its rows."""
+    X, y = _numbers(rng, 90)
+    y, s = np.column_stack([y, X[:, 0]]), rng.integers(0, 4, 90).astype(float)
+    for intercept in (True, False):
+        model = drf.KernelRidge(
+            _features(24), alphas=[0.3], cv=drf.ContiguousFolds(3), fit_intercept=intercept, scale="none"
+        ).fit(X, y, s)
+        model.predict_interval(X)
+        floors = np.array(model.model_.intervals.floors)
+        Z, scores = model.features_.transform(X).astype(float), np.empty_like(y)
+        for test in np.split(np.arange(90), 3):
+            own = np.setdiff1d(np.arange(90), test)
+            T, penalty = np.column_stack([Z, np.full(90, float(intercept))]), np.full(25, 0.3)
+            penalty[-1] = 1e-300 if intercept else 1.0
+            M = T[own].T @ (s[own, None] * T[own]) + np.diag(penalty)
+            F = T[test] @ np.linalg.solve(M, T[own].T @ (s[own, None] * y[own]))
+            variance = np.einsum("ij,ji->i", T[test], np.linalg.solve(M, T[test].T))
+            scores[test] = np.abs(F - y[test]) / np.sqrt(floors + variance[:, None])
+        for j, radius in enumerate(model.model_.intervals.radius(0.8, "deviation")):
+            assert radius == pytest.approx(_radius(np.repeat(scores[:, j], s.astype(int)), 0.8), rel=BUCKET)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -108,13 +188,17 @@ def test_out_of_fold_is_about_right_without_a_guarantee(rng: np.random.Generator
 def test_weights_are_multiplicities(rng: np.random.Generator) -> None:
     X, y = _numbers(rng, 700)
     model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    model.predict(X, return_std=True)
     X, y, s = X[300:], y[300:], rng.integers(0, 4, 400)
     weighted = drf.calibrate(model.model_, X, y, s.astype(float))
     repeated = drf.calibrate(model.model_, np.repeat(X, s, axis=0), np.repeat(y, s))
     for coverage in (0.1, 0.5, 0.9, 0.99):
-        np.testing.assert_array_equal(
-            weighted.intervals.radius(coverage), repeated.intervals.radius(coverage)
-        )
+        for method in METHODS:
+            np.testing.assert_allclose(
+                weighted.intervals.radius(coverage, method),
+                repeated.intervals.radius(coverage, method),
+                rtol=0 if method == "constant" else BUCKET,  # a sum in another order, at the edge of a bucket
+            )
 
 
 def test_several_targets(rng: np.random.Generator) -> None:
@@ -125,11 +209,14 @@ def test_several_targets(rng: np.random.Generator) -> None:
     model = (
         drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:500], Y[:500]).calibrate(X[500:], Y[500:])
     )
-    lower, upper = model.predict_interval(X, 0.8)
-    assert lower.shape == (900, 12)
     errors = np.abs(model.predict(X[500:]) - Y[500:])
-    for j in range(12):
-        assert (upper - lower)[:, j] / 2 == pytest.approx(_radius(errors[:, j], 0.8), rel=BUCKET)
+    for method in METHODS:
+        lower, upper = model.predict_interval(X, 0.8, method)
+        assert lower.shape == (900, 12)
+        U = _relative_std(model, X) if method == "deviation" else np.ones((900, 12))
+        for j in range(12):
+            radius = _radius(errors[:, j] / U[500:, j], 0.8)
+            assert (upper - lower)[:, j] / 2 == pytest.approx(radius * U[:, j], rel=BUCKET)
 
 
 def test_too_few_rows_for_the_coverage(rng: np.random.Generator) -> None:
@@ -155,29 +242,37 @@ def test_labels_never_seen_are_in_no_set(rng: np.random.Generator) -> None:
 def test_lazy_results_of_an_estimator_and_its_model(rng: np.random.Generator) -> None:
     X, y = _numbers(rng, 800)
     model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:400], y[:400])
-    frozen = drf.calibrate(model.model_, X[400:], y[400:])
-    assert repr(frozen.intervals) == "<Intervals calibrated on 400 rows>"
+    assert (
+        repr(drf.calibrate(model.model_, X[400:], y[400:]).intervals) == "<Intervals calibrated on 400 rows>"
+    )
     expected = model.calibrate(X[400:], y[400:]).predict_interval(X)
+    frozen = drf.calibrate(model.model_, X[400:], y[400:])  # with the posterior that the calibration took
+    assert repr(frozen.intervals) == "<Intervals calibrated on 400 rows, also in standard deviations>"
     lazy = model.predict_interval(da.from_array(X, chunks=(300, 2)))
     for end, of_frozen, found in zip(lazy, frozen.predict_interval(X), expected, strict=True):
         assert isinstance(end, da.Array) and end.chunks == ((300, 300, 200),) and end.dtype == float
-        np.testing.assert_array_equal(end.compute(), found)
+        np.testing.assert_allclose(end.compute(), found, rtol=1e-9, atol=1e-12)  # products of other shapes
         np.testing.assert_array_equal(of_frozen, found)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "likelihood"])
+@pytest.mark.parametrize("kind", ["numbers", "deviations", "likelihood"])
 def test_they_are_stored_with_the_model(rng: np.random.Generator, kind: str, tmp_path: Any) -> None:
-    X, y = (_numbers if kind == "numbers" else _classes)(rng, 900)
-    model: Any = drf.KernelRidge(_features(), random_state=0) if kind == "numbers" else CLASSIFIERS[kind]()
+    is_sets, words = kind == "likelihood", "out of fold, of 900 rows, without a guarantee"
+    X, y = (_classes if is_sets else _numbers)(rng, 900)
+    model: Any = CLASSIFIERS[kind]() if is_sets else drf.KernelRidge(_features(), random_state=0)
     model.fit(X, y)
-    method = "predict_interval" if kind == "numbers" else "predict_set"
+    method = "predict_set" if is_sets else "predict_interval"
     with pytest.raises(InputError, match="no intervals"):
         getattr(model.model_, method)(X)
     expected = getattr(model, method)(X)
-    model.save(str(tmp_path / "m.zarr"))
+    model.save(str(tmp_path / "m.zarr"), **({"include_std": True} if kind == "deviations" else {}))
     loaded = drf.load_model(str(tmp_path / "m.zarr"))
+    if kind == "numbers":  # without standard deviations
+        with pytest.raises(InputError, match="saved without its posterior"):
+            loaded.predict_interval(X, method="deviation")
+        expected = model.predict_interval(X, method="constant")
     np.testing.assert_array_equal(getattr(loaded, method)(X), expected)
-    assert str(loaded.intervals) == "out of fold, of 900 rows, without a guarantee"
+    assert str(loaded.intervals) == words + (", also in standard deviations" if kind == "deviations" else "")
     assert "out of fold" in loaded._repr_html_()
     assert loaded.digest == model.model_.digest
 
@@ -201,7 +296,7 @@ def test_they_are_written_beside_predictions(
         expected = {f"set_{label}": sets[:, j] for j, label in enumerate(model.classes_)}
     found: Any = zarr.open_group(out, mode="r") if suffix == "zarr" else pd.read_parquet(out)
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name][:], values)
+        np.testing.assert_allclose(found[name][:], values, rtol=1e-9, atol=1e-12)
 
 
 def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Generator) -> None:
@@ -235,6 +330,20 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: drf.calibrate(m, X, y), r"a fitted estimator .* estimator.calibrate\(X, y\)"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
+        (lambda m, c, X, y: m.predict_interval(X, method="std"), "method must be one of"),
+        (
+            lambda m, c, X, y: m.set_params(alpha=[0.1, 1]).fit(X, X).predict_interval(X, 0.5, "deviation"),
+            "held no folds out",
+        ),
+        (
+            lambda m, c, X, y: (
+                m.set_params(alpha=[0.1, 1])
+                .fit(X, X)
+                .calibrate(X[:9], X[:9] + 1)
+                .predict_interval(X, 0.5, "deviation")
+            ),
+            "one alpha for all targets",
+        ),
     ],
 )
 def test_what_has_no_intervals(

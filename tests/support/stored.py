@@ -82,7 +82,7 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
         return drf.KernelRidge(SMALL, alpha=1e-2, scale="standard").fit(data), {}
     if name == "intervals":
         ridge = drf.KernelRidge(SMALL, alpha=1e-2, scale="none").fit(X[:30], X[:30, :2])
-        return ridge.calibrate(X[30:], X[30:, :2], np.arange(30) % 3), {}
+        return ridge.calibrate(X[30:], X[30:, :2], np.arange(30) % 3), {"include_std": True}
     if name == "sets":
         labels = np.digitize(y, [-1, 1])
         svc = drf.KernelSVC(SMALL, tol=0.1, scale="none").fit(X[:30], labels[:30])
