@@ -652,7 +652,7 @@ class Lattice:
         share = (n_modes / self.n_modes) ** (1.0 / len(self.modes))
         if share >= 1:
             return self
-        return replace(self, modes=tuple(int((2 * m + 1) * share / 2) for m in self.modes))
+        return replace(self, modes=tuple(max(0, int(((2 * m + 1) * share - 1) / 2)) for m in self.modes))
 
     def phases(self, X: np.ndarray) -> list[np.ndarray]:
         """2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
@@ -938,7 +938,7 @@ class Box:
             period / half_distance(pilot, j, len(bounds)) for j, period in zip(columns, periods, strict=True)
         ]
         share = (n_modes / math.prod(needs)) ** (1.0 / len(columns))
-        modes = tuple(max(1, int(share * need / 2)) for need in needs)
+        modes = tuple(max(1, int((share * need - 1) / 2)) for need in needs)
         centre = tuple(0.0 if (b := bounds[j]) is None else (b[0] + b[1]) / 2 for j in columns)
         return Lattice(len(bounds), columns, modes, tuple(1.0 / p for p in periods), centre, tuple(bounds))
 

@@ -22,7 +22,7 @@ from distrff.solvers.toeplitz import ToeplitzSums, half_of
 
 _ROUGHEST, _SMOOTHEST = 0.25, 10.0  # ν; from the last one on Gaussian, which differs by less than data tell
 _FEWEST_LOG, _MOST_LOG = -300.0, 300.0
-_MOST_AROUND, _SHRINK = 0.1, 0.01  # of k(0), and the logarithm of a width
+_MOST_AROUND, _SHRINK = 0.25, 0.01  # of k(0), and the logarithm of a width
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,26 +215,33 @@ def likeliest(
 ) -> list[Likely]:
     """The most likely kernel of one term, and that of two where the rows ask for a second one.
 
-    `total` is a handle on the sums of all rows. One term begins on up to 16,384 modes, and goes on
+    `total` is a handle on the sums of all rows. One term begins on a quarter of the modes, and goes on
     with up to 65,536; then alpha alone with all of the lattice.
     """
     whole = spectrum.lattice
 
-    def climbed_from(some: list[tuple[Spectrum, np.ndarray]], free: str = "all") -> list[Likely]:
+    def climbed_from(
+        some: list[tuple[Spectrum, np.ndarray]], free: str = "all", to_beat: float = math.inf
+    ) -> list[Likely]:
         lattice = some[0][0].lattice
         own = run.submit(part_of, total, lattice.modes, offset)
         rows = effective_rows(n_rows, lattice)
-        calls = [(own, one, theta, rows, fit_intercept, seed, free == "alpha") for one, theta in some]
+        calls = [
+            (own, one, theta, rows, fit_intercept, seed, free == "alpha", to_beat) for one, theta in some
+        ]
         found = run.map(climbed, calls)
         return [Likely(one, result) for (one, _), result in zip(some, found, strict=True)]
 
-    coarse, fine = (replace(spectrum, lattice=whole.part(n)) for n in (_FIRST_MODES, _SEARCH_MODES))
+    n_modes = min(_FIRST_MODES, whole.n_modes // 4), _SEARCH_MODES
+    coarse, fine = (replace(spectrum, lattice=whole.part(n)) for n in n_modes)
     starts = climbed_from([(coarse, theta) for theta in coarse.starts()])
     best = min(starts, key=lambda one: one.found.value)
     likely = climbed_from([(fine, best.found.theta)])
     if spectrum.is_turned:
-        (two,) = climbed_from([fine.with_short_range(likely[0].found.theta)])
-        if likely[0].found.value - two.found.value > _LEAST_GAIN * effective_rows(n_rows, fine.lattice):
+        (two,) = climbed_from([fine.with_short_range(likely[0].found.theta)], to_beat=likely[0].found.value)
+        rows = effective_rows(n_rows, fine.lattice)
+        # The criterion of Schwarz 1978, and some rows' worth more: a second range of no use ends somewhere.
+        if likely[0].found.value - two.found.value > _LEAST_GAIN * rows + spectrum.size * math.log(rows):
             likely.append(two)
     if whole.n_modes > fine.lattice.n_modes and spectrum.alpha is None:
         return climbed_from(
@@ -257,10 +264,13 @@ def climbed(
     fit_intercept: bool,
     seed: int,
     alpha_alone: bool,
+    to_beat: float,
 ) -> Climbed:
     """The most likely parameters near these; all shares move together where alpha alone is free."""
     free = None
     if alpha_alone:
         free = np.zeros_like(theta, dtype=bool)
         spectrum.terms(free)[:, -1] = True
-    return climb(spectrum, sums, theta, n_rows, fit_intercept=fit_intercept, seed=seed, free=free)
+    return climb(
+        spectrum, sums, theta, n_rows, fit_intercept=fit_intercept, seed=seed, free=free, to_beat=to_beat
+    )

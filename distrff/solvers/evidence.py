@@ -23,7 +23,7 @@ import numpy as np
 from distrff.solvers.toeplitz import Ending, ToeplitzProblem, ToeplitzSums, central_part
 from distrff.utils.random import stream
 
-_FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 16, 2**15  # few modes leave a determinant more open
+_FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 16, 2**14  # few modes leave a determinant more open
 _PROBE_TOL, _ENDING = 0.01, Ending(1e-4, 300)
 
 
@@ -139,7 +139,8 @@ class Climbed:
 
 _DIFFERENCE = 0.02  # of a parameter, which are logarithms; kernels round theirs to four digits
 _DAMPING, _LEAST_DAMPING, _FARTHEST = 0.03, 1e-3, 1.5
-_MAX_TRIALS, _MAX_ROUNDS, _TOL = 4, 15, 2e-5  # of −2·log L, a row
+_MAX_TRIALS, _MAX_ROUNDS, _FIRST_ROUNDS = 3, 15, 4
+_TOL, _LEAST_GAIN = 2e-5, 1.0  # of −2·log L, a row and in all
 
 
 def climb(
@@ -151,8 +152,11 @@ def climb(
     fit_intercept: bool,
     seed: int,
     free: np.ndarray | None = None,
+    to_beat: float = math.inf,
 ) -> Climbed:
     """Move the free parameters up the likelihood by damped Gauss-Newton steps.
+
+    It ends where they gain little, or where −2·log L is not below `to_beat` after the first few.
 
     Modes are nearly independent, so that D·diag(n·γ²)·Dᵀ, D = ∂log w/∂θ, is nearly the expected curvature: a
     dozen evaluations do where simplex searches take a hundred. Steps are damped as by Levenberg and
@@ -166,7 +170,7 @@ def climb(
     theta = family.within(theta)
     is_free = np.ones(len(theta), bool) if free is None else free
     best, damping, n_evaluations = judged(theta, ()), _DAMPING, 1
-    for _ in range(_MAX_ROUNDS):
+    for n_rounds in range(1, _MAX_ROUNDS + 1):
         D = _slopes(family, theta)
         gradient = D @ best.slope.ravel()
         moves = is_free & _can_move(family, theta, gradient)
@@ -185,7 +189,8 @@ def climb(
                 theta, best, damping = new, found, max(damping / 4, _LEAST_DAMPING)
                 break
             damping = 8 * max(damping, 0.01)
-        if not gain > _TOL * n_rows:
+        is_behind = n_rounds >= _FIRST_ROUNDS and best.value > to_beat
+        if is_behind or not gain > max(_LEAST_GAIN, _TOL * n_rows):
             break
     return Climbed(theta, best.value, n_evaluations)
 

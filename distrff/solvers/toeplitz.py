@@ -235,7 +235,7 @@ class Toeplitz:
 
 # An approximate inverse: exact for the modes of most weight, which alone reach across gaps.
 
-_PAIRS = 1000  # of modes ±j
+_MOST_PAIRS, _MODES_A_PAIR = 1000, 32  # of modes ±j; of fewer than twice as many modes all are coarse
 
 
 class CoarseModes:
@@ -254,7 +254,8 @@ class CoarseModes:
         places = np.arange(flat.size)
         is_first = (places % weights.shape[-1] > 0) | (places > self._zero)
         firsts = places[is_first]
-        n = min(_PAIRS, len(firsts))
+        few = max(_MOST_PAIRS // 4, _n_real(weights.shape) // _MODES_A_PAIR)
+        n = len(firsts) if len(firsts) <= _MOST_PAIRS else min(_MOST_PAIRS, few)
         chosen = firsts[np.argpartition(-flat[firsts], n - 1)[:n]] if n else firsts[:0]
         self._places = np.sort(chosen)
         self.modes = np.stack(np.unravel_index(self._places, weights.shape), axis=1)

@@ -214,7 +214,7 @@ LARGE = [(90,), (12, 9), (4, 3, 5)]
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("modes", LARGE, ids=str)
 def test_the_preconditioner_is_exact_for_the_coarse_modes(rng, monkeypatch, modes, fit_intercept):
-    monkeypatch.setattr("distrff.solvers.toeplitz._PAIRS", 10)
+    monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", 10)
     problem, weights, _ = problem_of(rng, modes, fit_intercept)
     alpha = 0.3
     M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
@@ -246,7 +246,7 @@ def test_coarse_modes_reach_across_a_gap_in_few_steps(rng, monkeypatch):
     sums = SumsOfRows(modes, 1, EPS).sums(phases, Y, np.ones(4000))
     steps = []
     for n_pairs in (1000, 0):
-        monkeypatch.setattr("distrff.solvers.toeplitz._PAIRS", n_pairs)
+        monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", n_pairs)
         found = ToeplitzProblem(sums, weights, False).solve(0, 1e-3, Ending(1e-8, 5000, 1e-6))
         steps.append(found.steps)
     assert 2 * steps[0] <= steps[1]
@@ -261,7 +261,7 @@ def test_coarse_modes_reach_across_a_gap_in_few_steps(rng, monkeypatch):
 def test_roots_of_the_inverse_have_its_covariance_and_its_determinant(
     rng, monkeypatch, modes, alpha, fit_intercept
 ):
-    monkeypatch.setattr("distrff.solvers.toeplitz._PAIRS", 10)
+    monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", 10)
     problem, weights, _ = problem_of(rng, modes, fit_intercept)
     M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
     size, n_samples = weights.size, 40
@@ -286,7 +286,7 @@ def test_roots_of_the_inverse_have_its_covariance_and_its_determinant(
 
 
 def test_single_precision_has_the_samples_of_double(rng, monkeypatch):
-    monkeypatch.setattr("distrff.solvers.toeplitz._PAIRS", 10)
+    monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", 10)
     problem, _, _ = problem_of(rng, (12, 9), True)
     z = problem.normal(rng)
     double, single = (problem.root_inverse(one, 1.0, 1e-4).x for one in (z, z.astype(np.complex64)))
