@@ -103,11 +103,14 @@ def map_with_gaps(rng, kernel, n=1500, noise=0.05):
 TURNED = Matern(1.0, nu=1.0, metric=[[8.0, 5.0], [0.0, 3.0]])
 
 
-@pytest.mark.parametrize("kernel", [Matern(0.2, nu=0.5), TURNED], ids=["rough", "turned"])
+@pytest.mark.filterwarnings("ignore:the chosen model is no better")  # as of gaps wider than ranges
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(Matern(0.2, nu=0.5), marks=pytest.mark.slow), TURNED], ids=["rough", "turned"]
+)
 def test_the_chosen_kernel_is_nearly_as_good_as_the_true_one_in_gaps(rng, kernel):
     X, y, X_gaps, f_gaps = map_with_gaps(rng, kernel)
     gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=3)
-    features = drf.EquispacedFourierFeatures(n_components=20_000)
+    features = drf.EquispacedFourierFeatures(n_components=8_000)
     model = drf.KernelRidge(features, cv=gaps, random_state=seed_of(rng) % 2**31).fit(X, y)
     K, across = kernel(X) + 0.05 * np.eye(len(X)), kernel(X_gaps, X)
     error, least = (
@@ -122,9 +125,9 @@ def test_the_chosen_kernel_is_nearly_as_good_as_the_true_one_in_gaps(rng, kernel
 
 
 def test_a_given_alpha_and_a_given_grid_stay(rng):
-    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 600)
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 500)
     gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
-    features = drf.EquispacedFourierFeatures(n_components=3_000)
+    features = drf.EquispacedFourierFeatures(n_components=1_500)
     given = drf.KernelRidge(features, alpha=0.3, cv=gaps).fit(X, y)
     assert given.alpha_ == 0.3 and not given.features_.kernel_.is_auto
     grid = drf.KernelRidge(features, alphas=[0.01, 0.1, 1.0], cv=gaps).fit(X, y)
@@ -132,9 +135,9 @@ def test_a_given_alpha_and_a_given_grid_stay(rng):
 
 
 def test_classes_and_several_targets_share_a_kernel(rng):
-    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 600)
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 500)
     gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
-    features = drf.EquispacedFourierFeatures(n_components=3_000)
+    features = drf.EquispacedFourierFeatures(n_components=1_500)
     both = drf.KernelRidge(features, cv=gaps).fit(X, np.stack([y, 3.0 - y], axis=1))
     one = drf.KernelRidge(features, cv=gaps).fit(X, y)
     # The same function twice: both agree but for where the climb ends.

@@ -220,7 +220,7 @@ def test_the_preconditioner_is_exact_for_the_coarse_modes(rng, monkeypatch, mode
     M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
     found = problem.preconditioner(alpha)
     pairs = problem.coarse.modes
-    assert len(pairs) == 10
+    assert 0 < len(pairs) <= 10
     J = np.concatenate([-pairs[::-1], np.zeros((1, len(modes)), int), pairs]) + np.array(modes)
     places = np.ravel_multi_index(tuple(J.T), weights.shape)
     # What is left out weighs no more than what is in.
