@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from operator import index
@@ -16,6 +16,7 @@ from sklearn.base import clone
 from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.base import KernelFeatureMap, Sample, search_module
 from distrff.features.fitted import Arrays, KernelMap, MapCost, MapOutline, Trait, canonical_json
+from distrff.features.trend import Trend
 from distrff.kernels.base import LEARNED, Kernel
 from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import (
@@ -50,8 +51,12 @@ class EquispacedMap(KernelMap):
     lattice_json: str = ""
 
     def __post_init__(self) -> None:
-        if self.lattice.n_columns != self.n_columns:
+        if self._n_columns != self.n_columns:
             raise ModelFileError("a stored map and its lattice of frequencies differ in columns")
+
+    @property
+    def _n_columns(self) -> int:
+        return self.lattice.n_columns
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -97,7 +102,7 @@ class EquispacedMap(KernelMap):
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        half = self.n_features // 2
+        half = self.lattice.n_modes // 2
         # In the order of the lattice −j is the mirror image of j, so the second half has one of each pair.
         J = np.stack([g.ravel() for g in self._modes()])[:, half + 1 :]
         phase = np.stack(self.lattice.phases(X), axis=1) @ J
@@ -130,7 +135,7 @@ class EquispacedMap(KernelMap):
 
     def coef_of_functions(self, C: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """w of some real functions, of which two share a place of C's leading axis: (N, len(numbers))."""
-        coef = np.empty((self.n_features, len(numbers)))
+        coef = np.empty((self.lattice.n_modes, len(numbers)))
         for i, number in enumerate(numbers):
             one = C[number // 2].astype(np.complex128)
             mirrored = np.flip(one).conj()
@@ -143,13 +148,16 @@ class EquispacedMap(KernelMap):
 
     def mean_square(self, X: np.ndarray, C: np.ndarray) -> np.ndarray:
         """The mean square of real functions, two of which share a place of the leading axis: (r,)."""
-        points, total = self.lattice.phases(X), np.zeros(len(X))
-        for one in C:
-            f = values_at(points, one, _EPS_OF_SAMPLES)
+        total = np.zeros(len(X))
+        for f in self._functions(X, C):
             total += np.square(f.real) + np.square(f.imag)
         total /= 2 * len(C)  # each holds two
-        total[self.lattice.outside(X)] = np.nan
+        total[self.outside(X)] = np.nan
         return total
+
+    def _functions(self, X: np.ndarray, C: np.ndarray) -> Iterator[np.ndarray]:
+        points = self.lattice.phases(X)
+        return (values_at(points, one, _EPS_OF_SAMPLES) for one in C)
 
     def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
         if (points := self._grid_phases(axes)) is None:
@@ -165,15 +173,23 @@ class EquispacedMap(KernelMap):
 
         8·m·(N + cells) flops for two functions, in the precision of C. None where transforms are faster.
         """
+        functions = self._functions_on_grid(axes, C)
+        return None if functions is None else self._mean_square_of(functions, axes, len(C))
+
+    def _functions_on_grid(self, axes: Sequence[np.ndarray], C: np.ndarray) -> Iterator[np.ndarray] | None:
         if (points := self._grid_phases(axes)) is None:
             return None
-        waves, total = waves_of(points, C.shape[1:], C.dtype), np.zeros(list(map(len, points)))
-        for one in C:
-            f = sums_on_grid(waves, one)
-            total += np.square(f.real)
-            total += np.square(f.imag)
-        F = np.empty(list(map(len, axes)))
-        F[...] = self._over_all_columns(axes, total / (2 * len(C)))
+        waves = waves_of(points, C.shape[1:], C.dtype)
+        return (self._over_all_columns(axes, sums_on_grid(waves, one)) for one in C)
+
+    def _mean_square_of(
+        self, functions: Iterator[np.ndarray], axes: Sequence[np.ndarray], n_functions: int
+    ) -> np.ndarray:
+        F = np.zeros(list(map(len, axes)))
+        for f in functions:
+            F += np.square(f.real)
+            F += np.square(f.imag)
+        F /= 2 * n_functions  # each holds two
         return self._masked(axes, F)
 
     def _grid_phases(self, axes: Sequence[np.ndarray]) -> list[np.ndarray] | None:
@@ -194,6 +210,107 @@ class EquispacedMap(KernelMap):
             if bounds is not None:
                 F[(slice(None),) * j + (beyond(x, bounds),)] = np.nan
         return F
+
+
+@dataclass(frozen=True)
+class TrendMap(EquispacedMap):
+    """The features of the lattice on its columns, then the covariates u.
+
+    Coefficients of N modes are followed by those of u, also in the samples of the posterior, which are flat
+    arrays here.
+    """
+
+    kind: ClassVar[str] = "equispaced with trend"
+
+    trend_json: str = ""
+
+    @property
+    def _n_columns(self) -> int:
+        is_of_places = self.lattice.n_columns == len(self.trend.places)
+        return len({*self.trend.places, *self.trend.columns}) if is_of_places else 0
+
+    @cached_property
+    def trend(self) -> Trend:
+        return Trend.from_dict(json.loads(self.trend_json))
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return super().traits | {Trait.TREND}
+
+    @property
+    def n_features(self) -> int:
+        return self.lattice.n_modes + len(self.trend.columns)
+
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        return super().outside(self.trend.placed(X))
+
+    @property
+    def example(self) -> np.ndarray:
+        x = np.zeros((1, self.n_columns))
+        x[:, list(self.trend.columns)] = self.trend.centre
+        x[:, list(self.trend.places)] = super().example
+        return x
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        super().apply(self.trend.placed(X), Z[:, : self.lattice.n_modes])
+        Z[:, self.lattice.n_modes :] = self.trend.covariates(X)
+        return Z
+
+    def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> Any:
+        of_lattice, of_trend = self._split(coef)
+        return super().values_coef(of_lattice, dtype), of_trend
+
+    def values(self, X: np.ndarray, coef: Any, n_outputs: int) -> np.ndarray:
+        F = super().values(self.trend.placed(X), coef[0], n_outputs)
+        return F + self.trend.covariates(X) @ coef[1]
+
+    def _split(self, coef: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return coef[: self.lattice.n_modes], coef[self.lattice.n_modes :]
+
+    def _samples(self, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Samples on the lattice, and their coefficients of u, (S/2, p)."""
+        of_lattice, of_trend = self._split(C.T)
+        return of_lattice.T.reshape(len(C), *self.prepared.shape), of_trend.T
+
+    def coef_of_functions(self, C: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        of_lattice, of_trend = self._samples(C)
+        one = of_trend[numbers // 2].T
+        beta = np.where(numbers % 2 == 0, one.real, one.imag)
+        return np.concatenate([super().coef_of_functions(of_lattice, numbers), beta])
+
+    def _functions(self, X: np.ndarray, C: np.ndarray) -> Iterator[np.ndarray]:
+        of_lattice, of_trend = self._samples(C)
+        U = self.trend.covariates(X)
+        functions = super()._functions(self.trend.placed(X), of_lattice)
+        return (f + U @ beta for f, beta in zip(functions, of_trend, strict=True))
+
+    # On grids the axis of a covariate has its values in all cells.
+
+    def cells(self, axes: Sequence[np.ndarray]) -> np.ndarray:
+        found = super().cells(self._places(axes))
+        X = np.empty((*found.shape[:-1], self.n_columns))
+        for j in self.trend.columns:
+            X[..., j] = axes[j] if j not in self.trend.places else np.nan
+        X[..., list(self.trend.places)] = found
+        return X
+
+    def _places(self, axes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [axes[j] for j in self.trend.places]
+
+    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
+        of_lattice, of_trend = self._split(coef)
+        F = super().values_on_grid(self._places(axes), of_lattice)
+        return None if F is None else F + self.trend.covariates(self.cells(axes)) @ of_trend
+
+    def mean_square_on_grid(self, axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray | None:
+        of_lattice, of_trend = self._samples(C)
+        functions = self._functions_on_grid(self._places(axes), of_lattice)
+        if functions is None:
+            return None
+        U = self.trend.covariates(self.cells(axes)).astype(C.real.dtype)
+        both = (f + U @ beta for f, beta in zip(functions, of_trend, strict=True))
+        return self._mean_square_of(both, self._places(axes), len(C))
 
 
 def _column(n_columns: int, j: int, x: np.ndarray) -> np.ndarray:
@@ -236,6 +353,7 @@ _MARGIN = 0.01  # of the data's range, on each side of the default bounds
 _MAX_MODES, _MIN_MODES, _MODES_A_ROW = 2**20, 2**15, 64
 _MIN_ROWS_OF_WIDTHS = 40
 _PILOT_SMOOTHNESS = 1.5
+_LINEAR = "linear"  # of a trend, for the columns of the kernel
 
 
 class EquispacedFourierFeatures(KernelFeatureMap):
@@ -272,6 +390,11 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     period : mapping of column to float, optional
         Columns that are periodic, such as an hour of 24 or a longitude of 360, with their periods: the
         kernel becomes periodic in them. Columns are named, or numbered from 0.
+    trend : list of str or int, or "linear", optional
+        Columns of covariates u, such as an elevation, beside the kernel of the other columns:
+        f(x) = g(x) + ⟨beta, u⟩ + b, beta without a penalty (universal kriging; Rasmussen and Williams 2006,
+        section 2.7). "linear", alone or in the list, is a trend along the columns of the kernel themselves.
+        It needs an intercept and ``solver="auto"``; `report_["trend"]` has beta with its standard errors.
 
     Attributes
     ----------
@@ -282,7 +405,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     kernel_error_ : float
         A bound of sup|k − k̃|/k(0).
     length_scale_search_ : dict or None
-        How widths and smoothness were found.
+        How widths and smoothness were found, where there is a trend on what it leaves by least squares.
+    trend_ : Trend or None
     specification_ : EquispacedMap
     seed_, n_features_in_ : int
 
@@ -310,12 +434,14 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         tol: float = 1e-3,
         bounds: Any = None,
         period: Any = None,
+        trend: str | Sequence[Any] | None = None,
     ) -> None:
         self.kernel = kernel
         self.n_components = n_components  # type: ignore[assignment]
         self.tol = tol
         self.bounds = bounds
         self.period = period
+        self.trend = trend
 
     def check_parameters(self) -> None:
         super().check_parameters()
@@ -336,14 +462,41 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         # pass.
         _pairs(self.bounds, None)
         _periods(self.period, None)
+        if isinstance(self.trend, str) and self.trend != _LINEAR:
+            raise InputError(f"trend must be a list of columns or {_LINEAR!r}, got {self.trend!r}")
 
     def check_columns(self, n_columns: int) -> None:
-        _check_few(n_columns)
+        n_places, _ = self.sizes(n_columns)
+        if n_places < 1:
+            raise InputError(f"trend names all {n_columns} columns, and the kernel needs one at least")
+        _check_few(n_places)
         super().check_columns(n_columns)
+
+    def sizes(self, n_columns: int) -> tuple[int, int]:
+        """How many columns the kernel and the trend have."""
+        n_places = n_columns - len(self._covariates)
+        return n_places, len(self._covariates) + n_places * self._is_linear
+
+    @property
+    def _is_linear(self) -> bool:
+        return self.trend is not None and _LINEAR in self.trend
+
+    @property
+    def _covariates(self) -> list[Any]:
+        return [] if isinstance(self.trend, str) else [c for c in self.trend or () if c != _LINEAR]
+
+    def _places(self, n_columns: int, names: Sequence[str] | None) -> tuple[list[int], list[int]]:
+        """Numbers of the columns of the kernel and of the trend."""
+        own = [*_by_column("trend", dict.fromkeys(self._covariates), names or ())]
+        if wrong := [j for j in own if j >= n_columns]:
+            raise InputError(f"trend names column {wrong[0]}, but there are {n_columns} columns")
+        places = [j for j in range(n_columns) if j not in own]
+        return places, places * self._is_linear + own
 
     def outline(self, n_columns: int, n_rows: int) -> MapOutline:
         search_flops = float(PILOT_ROWS) ** 3 * 60 if self.chooses else 0.0
-        return MapOutline(self._max_modes(n_rows), _cost(n_columns), search_flops=search_flops)
+        n_places, _ = self.sizes(n_columns)
+        return MapOutline(self._max_modes(n_rows), _cost(n_places), search_flops=search_flops)
 
     def _max_modes(self, n_rows: int) -> int:
         if self.n_components is not None:
@@ -353,7 +506,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
         # No column is named or bounded: trial rows have neither names nor the data's range.
         kernel = self._smooth_kernel.with_widths(1.0)
-        self.set_params(kernel=kernel, n_components=3, bounds=None, period=None)
+        trend = [*range(n_columns - len(self._covariates), n_columns), *[_LINEAR] * self._is_linear]
+        self.set_params(kernel=kernel, n_components=3, bounds=None, period=None, trend=trend)
         return 1
 
     @property
@@ -376,8 +530,12 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def decide(self, sample: Sample) -> None:
         """Set the lattice, and the kernel from which the fit starts to search by all rows."""
-        _check_few(sample.X.shape[1])
-        box = self._box(sample)
+        places, trend = self._places(sample.X.shape[1], sample.column_names)
+        _check_few(len(places))
+        box = self._box(sample, places)
+        self.trend_ = Trend.of(sample, places, trend) if trend else None
+        if self.trend_ is not None:
+            sample = self.trend_.placed_sample(sample)
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
@@ -394,17 +552,21 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _map_of(self, kernel: Kernel, lattice: Lattice) -> EquispacedMap:
         self.kernel_, self.lattice_ = kernel, lattice
         self.kernel_error_ = lattice.error(kernel)
-        return EquispacedMap(
-            n_columns=lattice.n_columns,
-            kernel_json=canonical_json(kernel.to_dict()),
-            lattice_json=canonical_json(lattice.to_dict()),
+        texts = {
+            "kernel_json": canonical_json(kernel.to_dict()),
+            "lattice_json": canonical_json(lattice.to_dict()),
+        }
+        if self.trend_ is None:
+            return EquispacedMap(n_columns=lattice.n_columns, **texts)
+        return TrendMap(
+            n_columns=self.n_features_in_, trend_json=canonical_json(self.trend_.to_dict()), **texts
         )
 
     def with_kernel(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
         """The fitted map with another kernel, on this lattice or a central part of it."""
         # The pilot's map stays as it is: `specification_` and `kernel_` of one object always belong together.
         chosen = clone(self)
-        for name in ("seed_", "n_features_in_", "pilot_kernel_"):
+        for name in ("seed_", "n_features_in_", "pilot_kernel_", "trend_"):
             setattr(chosen, name, getattr(self, name))
         chosen.length_scale_search_ = search
         chosen.specification_ = chosen._map_of(kernel, lattice).with_digest()
@@ -419,18 +581,23 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         found = cls(kernel, tol=tol)
         # Nothing of this map is drawn, so any seed is its seed.
         found.seed_, found.n_features_in_ = 0, specification.n_columns
-        found.pilot_kernel_, found.length_scale_search_ = specification.kernel, None
+        found.pilot_kernel_, found.length_scale_search_, found.trend_ = specification.kernel, None, None
         found.specification_ = found._map_of(specification.kernel, specification.lattice).with_digest()
         return found
 
-    def _box(self, sample: Sample) -> Box:
+    def _box(self, sample: Sample, places: Sequence[int]) -> Box:
+        """The box of these columns."""
         names, d = sample.column_names, sample.X.shape[1]
         periods = _periods(self.period, names or ())
         given = _pairs(self.bounds, names or ())
         if wrong := [j for j in {*periods, *given} if j >= d]:
             raise InputError(f"bounds or period name column {wrong[0]}, but there are {d} columns")
+        if wrong := [j for j in {*periods, *given} if j not in places]:
+            called = column_called(wrong[0], None if names is None else names[wrong[0]])
+            raise InputError(f"bounds or period name {called}, which is a covariate and has none")
         bounds: list[tuple[float, float] | None] = []
-        for j, (low, high) in enumerate(sample.ranges.T.tolist()):
+        for j in places:
+            low, high = sample.ranges[:, j].tolist()
             called = column_called(j, None if names is None else names[j])
             if j in periods:
                 if j in given:
@@ -447,7 +614,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                 # Rows to predict may lie a little beyond those of the fit.
                 margin = _MARGIN * (high - low)
                 bounds.append((low - margin, high + margin))
-        return Box(tuple(bounds), tuple(periods.get(j) for j in range(d)))
+        return Box(tuple(bounds), tuple(periods.get(j) for j in places))
 
     def _pilot_kernel(self, sample: Sample) -> Kernel:
         """Set the search and return the kernel, what is undecided found by small models on the sample."""

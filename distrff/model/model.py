@@ -541,17 +541,21 @@ class Model:
         # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points.
         # Other maps have no values on a grid, and take the cells as rows.
         F = self.specification.build(self.arrays).values_on_grid(axes, self.coef)
-        if F is None:
-            return self.decision(_cells(axes)).reshape(*map(len, axes), self.n_outputs)
-        return F + self.intercept
+        return self._of_cells(axes, "decision") if F is None else F + self.intercept
 
     def std_on_grid(self, axes: Sequence[np.ndarray], of: str = "f") -> np.ndarray:
         """`std` on the product grid of the columns' coordinates, (n_1, …, n_d), perhaps targets last."""
         S = self.check_has_std().std_on_grid(self.specification.build(self.arrays), axes)
         if S is not None:
             return self._finished_std(S, of)
-        S = self.std(_cells(axes), of=of)
-        return S.reshape(*map(len, axes), *S.shape[1:])
+        return self._of_cells(axes, "std", of=of)
+
+    def _of_cells(self, axes: Sequence[np.ndarray], method: str, **options: str) -> np.ndarray:
+        cells = self.specification.cells(axes)
+        X = cells.reshape(-1, self.n_columns)
+        complete = ~np.isnan(X).any(axis=1)
+        found = _with_missing(self.of_block(X[complete], method, **options), complete)
+        return found.reshape(*cells.shape[:-1], *found.shape[1:])
 
     def relative_variance(self, X: Any) -> Any:
         """std²/σ̂², of the shape of `predict`."""
@@ -604,10 +608,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "transform": Model._transform,
 }
 """Results by the names of their methods, of rows in memory that are checked and hold no NaN."""
-
-
-def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
 def _counted(names: Sequence[Any], n: int) -> str:

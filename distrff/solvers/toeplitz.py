@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from scipy import fft
@@ -62,14 +62,12 @@ class ToeplitzSums(Sums):
     @property
     def sums(self) -> np.ndarray:
         """Σ s·y of each target."""
-        return np.array([_at_zero(b).real for b in self.b])
+        return np.array([at_mode_zero(b).real for b in self.b])
 
-    def __sub__(self, other: ToeplitzSums) -> ToeplitzSums:
-        return ToeplitzSums(
-            self.v - other.v, self.b - other.b, self.squares - other.squares, self.n_rows - other.n_rows
-        )
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 
-    def central(self, modes: Sequence[int]) -> ToeplitzSums:
+    def central(self, modes: Sequence[int]) -> Self:
         """The sums of fewer modes, which are the central part of these."""
         v = central_part(self.v, [2 * m for m in modes])
         return replace(self, v=v, b=np.stack([central_part(b, modes) for b in self.b]))
@@ -172,7 +170,7 @@ def whole_of(half: np.ndarray) -> np.ndarray:
     return np.concatenate([np.flip(half)[..., :-1].conj(), half], axis=-1)
 
 
-def _at_zero(C: np.ndarray) -> complex:
+def at_mode_zero(C: np.ndarray) -> complex:
     return complex(C[_zero(C.shape)])
 
 
@@ -293,7 +291,7 @@ class CoarseModes:
         G[1 : n + 1, n + 1 :] = G[n + 1 :, 1 : n + 1].T
         at_zero = root.reshape(-1)[self._zero]
         line = at(J) * r * (np.sqrt(2.0) * at_zero)
-        G[0, 0] = at_zero**2 * _at_zero(v).real
+        G[0, 0] = at_zero**2 * at_mode_zero(v).real
         G[0, 1 : n + 1], G[0, n + 1 :] = line.real, line.imag
         G[1:, 0] = G[0, 1:]
         return G
@@ -447,7 +445,11 @@ class ToeplitzProblem:
 
     def right_side(self, target: int) -> np.ndarray:
         """√w·b."""
-        return self._root * self._scale * self.sums.b[target]
+        return self.lifted(self.sums.b[target])
+
+    def lifted(self, b: np.ndarray) -> np.ndarray:
+        """√w·b of any b."""
+        return self._root * self._scale * b
 
     def functions(self, c: np.ndarray) -> np.ndarray:
         """The Fourier coefficients of f, the half of them that is kept: √w·c."""
@@ -506,6 +508,10 @@ class ToeplitzProblem:
             objective -= gains[-1]
         return ToeplitzSolution(c, float(norm(r) / size) if size > 0 else 0.0, len(gains))
 
+    def squared_error(self, target: int, found: ToeplitzSolution) -> float:
+        """Σ s(y − f)² of the rows of the fit."""
+        return squared_error(self.sums, self.toeplitz, target, self.functions(found.c))
+
     def norm(self, c: np.ndarray) -> float:
         """‖c‖ without the intercept."""
         own = abs(c[self._zero]) ** 2 if self.fit_intercept else 0.0
@@ -559,12 +565,12 @@ class ToeplitzProblem:
 
         x of the covariance M⁻¹, and tr(A·M⁻¹) = n − alpha·tr(P·M⁻¹), the effective dimension.
         """
-        x = self.root_inverse(self.normal(rng).astype(np.complex64), alpha, _OF_SAMPLE).x
-        dimension = _n_real(self.weights.shape) - alpha * self.norm(x) ** 2
-        return self.functions(x).astype(np.complex64), dimension
+        x = self.root_inverse(self.normal(rng).astype(np.complex64), alpha, OF_SAMPLE).x
+        dimension = n_real(self.weights.shape) - alpha * self.norm(x) ** 2
+        return whole_of(self.functions(x)).astype(np.complex64), dimension
 
 
-_OF_SAMPLE = 1e-3  # of numbers that 64 samples give to 9 %
+OF_SAMPLE = 1e-3  # of numbers that 64 samples give to 9 %
 MAX_LANCZOS, _LOOK = 120, 5  # steps, and how many from one look at the change to the next
 
 
@@ -576,7 +582,7 @@ class RootInverse(NamedTuple):
     steps: int
 
 
-def _n_real(shape: tuple[int, ...]) -> int:
+def n_real(shape: tuple[int, ...]) -> int:
     """The real numbers of the whole lattice of a half of this shape."""
     return math.prod(shape[:-1]) * (2 * shape[-1] - 1)
 
@@ -598,6 +604,8 @@ class ToeplitzSolution:
     c: np.ndarray
     error: float
     steps: int
+    beta: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of covariates, where there are some
+    beta_error: np.ndarray = field(default_factory=lambda: np.zeros(0))  # their standard errors
 
 
 def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.ndarray) -> float:
