@@ -485,7 +485,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _covariates(self) -> list[Any]:
         return [] if isinstance(self.trend, str) else [c for c in self.trend or () if c != _LINEAR]
 
-    def _places(self, n_columns: int, names: Sequence[str] | None) -> tuple[list[int], list[int]]:
+    def places(self, n_columns: int, names: Sequence[str] | None) -> tuple[list[int], list[int]]:
         """Numbers of the columns of the kernel and of the trend."""
         own = [*_by_column("trend", dict.fromkeys(self._covariates), names or ())]
         if wrong := [j for j in own if j >= n_columns]:
@@ -530,7 +530,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def decide(self, sample: Sample) -> None:
         """Set the lattice, and the kernel from which the fit starts to search by all rows."""
-        places, trend = self._places(sample.X.shape[1], sample.column_names)
+        places, trend = self.places(sample.X.shape[1], sample.column_names)
         _check_few(len(places))
         box = self._box(sample, places)
         self.trend_ = Trend.of(sample, places, trend) if trend else None

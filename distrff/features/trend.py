@@ -40,11 +40,11 @@ class Trend:
         scale = np.sqrt(s @ np.square(U - centre) / s.sum())
         # Rounding leaves a constant column some deviation. A trial has one row, which says nothing.
         is_constant = scale <= 1e-12 * np.abs(centre) if len(U) > 1 else np.zeros(len(scale), dtype=bool)
-        for j in np.flatnonzero(is_constant):
-            name = None if sample.column_names is None else sample.column_names[columns[j]]
+        for j, mean in zip(np.array(columns)[is_constant].tolist(), centre[is_constant], strict=True):
+            name = None if sample.column_names is None else sample.column_names[j]
             raise InputError(
-                f"{column_called(columns[j], name)} has one value, {centre[j]:g}, in all rows, and can be no "
-                f"covariate; leave it out"
+                f"{column_called(j, name)} has one value, {mean:g}, in all rows, and can be no covariate; "
+                f"leave it out"
             )
         scale = np.where(scale > 0, scale, 1.0)
         return cls(tuple(places), tuple(columns), tuple(centre.tolist()), tuple(scale.tolist()))

@@ -340,6 +340,7 @@ NO_GCV = (
     "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
     "alpha='cv', which is exact for them"
 )
+NO_TREND = "a trend needs an intercept, and all rows at once; leave the trend out, or use fit on all rows"
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
@@ -352,14 +353,19 @@ class ToeplitzRidge:
     """Ridge on equispaced features, which are never made: their Gram is a Toeplitz matrix of some sums."""
 
     def refuses(self, problem: Problem) -> str | None:
+        features: Any = problem.features
+        if features.trend is not None and (problem.grows or not problem.fit_intercept):
+            return NO_TREND
         return NO_GCV if problem.penalty.search == "gcv" else None
 
     def size(self, fit: FitContext, size: Size) -> Size:
-        return ridge_size(fit.problem, size)
+        features: Any = fit.problem.features
+        n_places, n_covariates = features.sizes(size.n_columns)
+        return replace(ridge_size(fit.problem, size), n_places=n_places, n_covariates=n_covariates)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Fewer rows a transform take less memory, and more transforms."""
-        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
+        call_rows = rows_a_call(2**size.n_places * size.n_features, size.n_places)
         while True:
             yield toeplitz_plan(size, call_rows, workers)
             if call_rows <= _MIN_CALL_ROWS:
@@ -554,8 +560,10 @@ class Setting:
     def problem(self, sums: ToeplitzSums) -> ToeplitzProblem:
         """The ridge problem that sums pose."""
         spectrum = half_of(self.lattice.weights(self.kernel)).copy()
-        kind = TrendProblem if isinstance(sums, TrendSums) else ToeplitzProblem
-        return kind(self.within(sums), spectrum, self.fit_intercept)
+        own = self.within(sums)
+        if isinstance(own, TrendSums):
+            return TrendProblem(own, spectrum, self.fit_intercept)
+        return ToeplitzProblem(own, spectrum, self.fit_intercept)
 
 
 @dataclass(frozen=True)
@@ -1024,7 +1032,8 @@ _SAMPLE_PRODUCTS = 60  # presumed of a sample
 
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
-    s, d, threads = size, size.n_columns, workers.threads_per_worker
+    s, d, threads = size, size.n_places, workers.threads_per_worker
+    k = s.n_outputs + s.n_covariates
     cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
     # v has 4m + 1 modes a coordinate where b has 2m + 1.
     n_v = 2.0**d * s.n_features
@@ -1034,13 +1043,13 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
-    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    of_a_sum = 8.0 * s.n_features * (2**d + k)
     partial = of_a_sum * (s.n_sums if cuts.together else 1)
-    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
+    of_waiting, of_summed = bytes_a_row(d, k)
     # Contiguous folds may have all rows of a run.
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
-    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
+    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if k > 1 else 0)
     sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
     solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
@@ -1055,7 +1064,7 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
         flops=of_rows + of_grids + solving,
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
-        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * k)),
     )
 
 
@@ -1066,7 +1075,7 @@ def toeplitz_products(size: Size) -> int:
 
 def with_samples(plan: Plan) -> Plan:
     """The plan with samples of the posterior, whose Lanczos vectors a thread holds for one at a time."""
-    s, d = plan.size, plan.size.n_columns
+    s, d = plan.size, plan.size.n_places
     products = _N_SAMPLES * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     samples = 4.0 * _N_SAMPLES * s.n_features
