@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, ModelFileError, column_called
+from distrff.errors import DataWarning, InputError, ModelFileError, column_called, warn
 from distrff.features.base import KernelFeatureMap, Sample, search_module
 from distrff.features.fitted import Arrays, KernelMap, MapCost, MapOutline, Trait, canonical_json
 from distrff.features.trend import Trend
@@ -536,6 +536,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         self.trend_ = Trend.of(sample, places, trend) if trend else None
         if self.trend_ is not None:
             sample = self.trend_.placed_sample(sample)
+        _warn_of_degrees(self.chosen_kernel, sample)
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
@@ -611,6 +612,12 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                     )
                 bounds.append(given[j])
             else:
+                if _place_of(_LONGITUDES, names) == j and _AROUND <= high - low <= 360:
+                    warn(
+                        f"{called} goes around the earth, but without a period its two ends are far apart "
+                        f"for the model; give the column a period of 360",
+                        DataWarning,
+                    )
                 # Rows to predict may lie a little beyond those of the fit.
                 margin = _MARGIN * (high - low)
                 bounds.append((low - margin, high + margin))
@@ -645,6 +652,41 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         ridge = search_module("ridge")
         # Widths of a random map only begin the search here, which the sums over all rows finish.
         return ridge.FourierRidge(rows, kernel, ridge.FEATURES)
+
+
+# Columns in degrees, by their names.
+
+_LONGITUDES, _LATITUDES = ("lon", "long", "lng", "longitude"), ("lat", "latitude")
+_AROUND = 350.0  # degrees
+_SAME_LENGTH = 0.9  # widths are not known to a tenth
+
+
+def _place_of(known: Sequence[str], names: Sequence[str] | None) -> int | None:
+    """The first column that is called by one of the known words."""
+    return next((j for j, name in enumerate(names or ()) if str(name).lower() in known), None)
+
+
+def _warn_of_degrees(kernel: Kernel, sample: Sample) -> None:
+    """Warn of a width that takes a degree of longitude for as long as one of latitude."""
+    lon, lat = (_place_of(words, sample.column_names) for words in (_LONGITUDES, _LATITUDES))
+    if lon is None or lat is None or not _has_one_width(kernel):
+        return
+    middle = float(sample.ranges[:, lat].mean())
+    share = math.cos(math.radians(middle))
+    if abs(middle) < 90 and share < _SAME_LENGTH:
+        warn(
+            f"the kernel has one width for longitude and latitude, but at latitude {middle:.3g} a degree of "
+            f"longitude is only {share:.2g} of one of latitude, in kilometres (its cosine); give a width for "
+            f"each column, that of longitude divided by {share:.2g}, or 'ard', which finds both",
+            DataWarning,
+        )
+
+
+def _has_one_width(kernel: Kernel) -> bool:
+    parameters = kernel.get_params(deep=False).values()
+    if operands := [k for k in parameters if isinstance(k, Kernel)]:
+        return any(map(_has_one_width, operands))
+    return not kernel.is_ard and kernel.metric is None and np.ndim(kernel.get_params()["length_scale"]) == 0
 
 
 def _check_few(n_columns: int) -> None:

@@ -139,7 +139,8 @@ def made(scale: float) -> Iterator[Found]:
         for seed in _seeds(_MADE_SEEDS, scale):
             one = made_maps.of(known, _MADE_ROWS, seed)
             started = time.perf_counter()
-            model = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=seed).fit(one.X, one.y)
+            features = drf.EquispacedFourierFeatures(bounds=[(0, 1), (0, 1)])
+            model = drf.KernelRidge(features, random_state=seed).fit(one.X, one.y)
             interval = model.predict_interval(one.X_gaps, coverage=_COVERAGE)
             seconds = time.perf_counter() - started
             rmse = errors(one.field_gaps, model.predict(one.X_gaps))["rmse"]
@@ -165,9 +166,11 @@ _DEVIATION_FEATURES = 2**16  # by which deviations in gaps are known, and do not
 def _by_the_truth(known: made_maps.Known, one: made_maps.MadeMap) -> tuple[float, float]:
     """Error and coverage of the true kernel, with the noise's true variance."""
     X, X_gaps = known.turned(one.X), known.turned(one.X_gaps)
+    corners = known.turned(np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
+    bounds = list(zip(corners.min(axis=0), corners.max(axis=0), strict=True))
 
     def model(most_features: int | None) -> drf.KernelRidge:
-        features = drf.EquispacedFourierFeatures(known.kernel, most_features)
+        features = drf.EquispacedFourierFeatures(known.kernel, most_features, bounds=bounds)
         return drf.KernelRidge(features, made_maps.NOISE, random_state=0).fit(X, one.y)
 
     mean = model(None).predict(X_gaps)

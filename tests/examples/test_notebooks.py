@@ -129,15 +129,17 @@ def test_points_become_a_map(execute, tmp_path):
     pytest.importorskip("xarray", reason="xarray is not installed")
     notebook, found = execute(
         "05-points-to-map",
-        "[held_out, NOISE, compared.to_dict(), written['n_outside'], list(raster.prediction.dims)]",
+        "[held_out, NOISE, compared.to_dict(), written['n_outside'], list(raster.draws.dims), "
+        "over_clouds.std()]",
     )
-    error, noise, compared, n_outside, dimensions = found
+    error, noise, compared, n_outside, dimensions, of_mean = found
     assert noise * 0.8 < error < noise * 2  # 400 points leave much of the fine structure
     std = compared["mean standard deviation"]
     assert std["under clouds"] > 1.5 * std["around islands"]
     assert compared["share within two"]["everywhere"] > 0.8
     assert compared["new measurements in 90 % intervals"]["everywhere"] > 0.6
     assert n_outside == 0
-    assert dimensions == ["lat", "lon"]
-    assert len(shown(notebook, "image/png")) == 1
+    assert dimensions == ["draw", "lat", "lon"]
+    assert 0 < of_mean < std["under clouds"]
+    assert len(shown(notebook, "image/png")) == 2
     assert not list(tmp_path.glob("points-to-map-*"))

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
-from distrff.errors import InputError, ModelFileError
+from distrff import Cauchy, Exponential, Gaussian, KernelRidge, Laplacian, Matern, Polynomial
+from distrff.errors import DataWarning, InputError, ModelFileError
 from distrff.features.base import RowsInMemory, Sample
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
 from distrff.features.fitted import map_from_dict
@@ -197,6 +197,52 @@ def test_default_bounds_are_the_range_and_a_hundredth(rng):
     expected = [(49.99, 51.01), (-3.01, -1.99)]
     for found, pair in zip(map_.lattice_.bounds, expected, strict=True):
         assert found == pytest.approx(pair, rel=1e-14)
+
+
+def globe(rng, low, high, latitude, names=("lon", "lat")):
+    X = np.column_stack([rng.uniform(low, high, 60), rng.uniform(latitude - 5, latitude + 5, 60)])
+    X[:2] = [low, latitude - 5], [high, latitude + 5]
+    return pd.DataFrame(X, columns=list(names))
+
+
+@pytest.mark.parametrize("low", [-180.0, 0.0])
+def test_a_longitude_around_the_earth_without_a_period_is_said(rng, low):
+    frame = globe(rng, low, low + 359, 0.0)
+    kernel = Gaussian((40.0, 10.0))
+    with pytest.warns(DataWarning, match=r"'lon' goes around the earth.* give the column a period of 360"):
+        EquispacedFourierFeatures(kernel, tol=0.1).fit(frame)
+    # With a period or bounds of its own, half around, or called otherwise: none, which would be an error.
+    EquispacedFourierFeatures(kernel, tol=0.1, period={"lon": 360}).fit(frame)
+    EquispacedFourierFeatures(kernel, tol=0.1, bounds={"lon": (low, low + 360)}).fit(frame)
+    EquispacedFourierFeatures(kernel, tol=0.1).fit(globe(rng, low, low + 180, 0.0))
+    EquispacedFourierFeatures(kernel, tol=0.1).fit(globe(rng, low, low + 359, 0.0, ("angle", "lat")))
+
+
+def test_longitudes_on_both_sides_of_the_date_line_are_one_place(rng):
+    lon, lat = rng.uniform(170, 190, 200), rng.uniform(-5, 5, 200)
+    y, cells = np.sin(lon / 3) + lat / 5, np.array([[179.0, 1.0], [181.0, 1.0], [-179.0, 1.0]])
+    found = []
+    for longitude in (lon, np.where(lon > 180, lon - 360, lon)):
+        features = EquispacedFourierFeatures(Matern((8.0, 8.0), nu=1.5), tol=0.1, period={"lon": 360})
+        frame = pd.DataFrame({"lon": longitude, "lat": lat})
+        model = KernelRidge(features, alpha=1e-2).fit(frame, y)
+        found.append(model.predict(pd.DataFrame(cells, columns=["lon", "lat"])))
+        np.testing.assert_allclose(found[-1][1], found[-1][2], rtol=1e-8)
+    # Conjugate gradients of one system in two spellings, to the tolerance of the fit.
+    np.testing.assert_allclose(*found, atol=0.02)
+    np.testing.assert_allclose(found[0], np.sin(cells[:, 0] % 360 / 3) + cells[:, 1] / 5, atol=0.15)
+
+
+def test_one_width_for_degrees_of_two_lengths_is_said(rng):
+    frame, y = globe(rng, 5.0, 15.0, 60.0), rng.standard_normal(60)
+    for kernel in (Gaussian(3.0), 0.5 * Gaussian((3.0, 2.0)) + 0.5 * Gaussian(4.0), Gaussian("auto")):
+        with pytest.warns(DataWarning, match=r"at latitude 60 a degree .* only 0\.5 of one"):
+            EquispacedFourierFeatures(kernel, tol=0.1).fit(frame, y)
+    # A width each, the default, near the equator, or no degrees.
+    EquispacedFourierFeatures(Gaussian((6.0, 3.0)), tol=0.1).fit(frame)
+    EquispacedFourierFeatures(n_components=500).fit(frame, y)
+    EquispacedFourierFeatures(Gaussian(3.0), tol=0.1).fit(globe(rng, 5.0, 15.0, 10.0))
+    EquispacedFourierFeatures(Gaussian(3.0), tol=0.1).fit(globe(rng, 5.0, 15.0, 60.0, ("x", "y")))
 
 
 @pytest.mark.parametrize(

@@ -237,10 +237,13 @@ CLOSEST = 64  # rows of the moving window
 
 
 def distrff_on_map(rows: Rows) -> np.ndarray:
-    """Fit our default for maps."""
+    """Fit our default for maps, within the bounds of the map."""
     import distrff as drf
 
-    model = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=0).fit(rows.X, rows.y)
+    places = np.concatenate([rows.X, rows.X_test])
+    bounds = list(zip(places.min(axis=0), places.max(axis=0), strict=True))
+    features = drf.EquispacedFourierFeatures(bounds=bounds)
+    model = drf.KernelRidge(features, random_state=0).fit(rows.X, rows.y)
     return np.asarray(model.predict(rows.X_test))
 
 
