@@ -217,11 +217,11 @@ def _covariates(
             raise InputError(f"covariate {name!r} has shape {np.shape(found[j])}, and the grid {shape}")
         coordinates = getattr(found[j], "coords", {})
         for dimension, x in zip(dimensions, axes.values(), strict=True):
-            other = np.asarray(coordinates[dimension] if dimension in coordinates else x)
+            other = np.asarray(coordinates.get(dimension, x))
             if other.dtype.kind in "iuf" and not np.allclose(other, x):
                 raise InputError(
-                    f"covariate {name!r} has other coordinates of {dimension!r} than the grid; bring it there "
-                    f"first, by its reindex or interp"
+                    f"covariate {name!r} has other coordinates of {dimension!r} than the grid; bring it "
+                    f"there first, by its reindex or interp"
                 )
     return found
 
