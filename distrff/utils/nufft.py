@@ -144,10 +144,7 @@ def values_on_grid(axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
     C has C_{−k} = C̄_k, so that the sums are real. Coordinate by coordinate, a matrix product each; the first
     coordinate, which is the last to be summed, needs the modes k ≥ 0 alone, and real products.
     """
-    for x in reversed(axes[1:]):
-        m = C.shape[-1] // 2
-        # The last coordinate becomes the first, so that the one before it is the last.
-        C = np.moveaxis(C @ np.exp(1j * np.outer(np.arange(-m, m + 1), x)), -1, 0)
+    C = sums_on_grid(waves_of(axes[1:], C.shape[1:], C.dtype), C)
     m = C.shape[-1] // 2
     phase = np.outer(np.arange(1, m + 1), axes[0])
     above = C[..., m + 1 :]
@@ -165,8 +162,12 @@ def waves_of(axes: Sequence[np.ndarray], shape: Sequence[int], dtype: Any) -> li
 
 
 def sums_on_grid(waves: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
-    """Σ_k C_k·exp(i⟨k, x⟩) for all x of a product grid, complex, in the precision of C and the waves."""
+    """Σ_k C_k·exp(i⟨k, x⟩) of the last coordinates, of which the waves are, for all x of their grid; complex.
+
+    In the precision of C and the waves. Modes of coordinates before these stay, as the last axes.
+    """
     for E in reversed(waves):
+        # The last coordinate becomes the first, so that the one before it is the last.
         C = np.moveaxis(C @ E, -1, 0)
     return C
 

@@ -1,5 +1,8 @@
 """Functions drawn from the posterior: their covariance, and that each is one function everywhere."""
 
+import os
+from functools import cache
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -18,11 +21,14 @@ MAPS = {
 }
 
 
-def fitted(map_name: str, rng: np.random.Generator, n_targets: int = 0, **how):
+@cache
+def fitted(map_name: str, n_targets: int = 0, fit_intercept: bool = True) -> drf.KernelRidge:
+    """One model for all tests, which change nothing of it: a posterior takes as long as most of them."""
+    rng = np.random.default_rng(int(os.environ["DISTRFF_TEST_SEED"]))
     X = rng.uniform(0, 4, (300, 2))
     noise = rng.standard_normal((300, max(1, n_targets))) * np.arange(1, 1 + max(1, n_targets))
     Y = np.sin(X.sum(axis=1))[:, None] + 0.3 * noise
-    model = drf.KernelRidge(MAPS[map_name](), alpha=1e-2, random_state=0, **how)
+    model = drf.KernelRidge(MAPS[map_name](), alpha=1e-2, fit_intercept=fit_intercept, random_state=0)
     return model.fit(X, Y if n_targets else Y[:, 0])
 
 
@@ -44,7 +50,7 @@ def assert_covariance(draws: np.ndarray, mean: np.ndarray, expected: np.ndarray)
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("map_name", ["random", "landmarks"])
 def test_draws_of_dense_models_have_the_exact_covariance(map_name, fit_intercept, rng):
-    model = fitted(map_name, rng, 2, fit_intercept=fit_intercept)
+    model = fitted(map_name, 2, fit_intercept)
     P = places(rng)
     mean, std = model.predict(P, return_std=True)
     posterior = model.model_.posterior
@@ -62,7 +68,7 @@ def test_draws_of_dense_models_have_the_exact_covariance(map_name, fit_intercept
 
 
 def test_draws_of_equispaced_models_are_the_samples_of_their_deviations(rng):
-    model = fitted("equispaced", rng, 2)
+    model = fitted("equispaced", 2)
     P = places(rng)
     mean, std = model.predict(P, return_std=True)
     draws = model.sample(P, 64, random_state=int(rng.integers(2**31)))
@@ -83,7 +89,7 @@ def test_draws_of_equispaced_models_are_the_samples_of_their_deviations(rng):
 @pytest.mark.parametrize("n_targets", [0, 2])
 @pytest.mark.parametrize("map_name", MAPS)
 def test_a_draw_is_one_function_wherever_it_is_asked(map_name, n_targets, rng):
-    model = fitted(map_name, rng, n_targets)
+    model = fitted(map_name, n_targets)
     P, seed = places(rng, 50), int(rng.integers(2**31))
     whole = model.sample(P, 5, random_state=seed)
     assert whole.shape == (50, *([2] if n_targets else []), 5)
@@ -102,7 +108,7 @@ def test_a_draw_is_one_function_wherever_it_is_asked(map_name, n_targets, rng):
 
 def test_a_stored_model_draws_the_same_functions(rng, tmp_path):
     for map_name in MAPS:
-        model = fitted(map_name, rng)
+        model = fitted(map_name)
         model.save(str(tmp_path / map_name), include_std=True)
         P = places(rng)
         stored = drf.load_model(str(tmp_path / map_name)).sample(P, 4)
@@ -110,7 +116,7 @@ def test_a_stored_model_draws_the_same_functions(rng, tmp_path):
 
 
 def test_draws_that_cannot_be_had_are_refused(rng, tmp_path):
-    model, P = fitted("equispaced", rng), places(rng)
+    model, P = fitted("equispaced"), places(rng)
     with pytest.raises(InputError, match="64 functions drawn from its posterior, and 65 were asked for"):
         model.sample(P, 65)
     for n_draws in (0, 2.5):
