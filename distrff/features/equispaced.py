@@ -51,12 +51,8 @@ class EquispacedMap(KernelMap):
     lattice_json: str = ""
 
     def __post_init__(self) -> None:
-        if self._n_columns != self.n_columns:
+        if self.lattice.n_columns != self.n_columns:
             raise ModelFileError("a stored map and its lattice of frequencies differ in columns")
-
-    @property
-    def _n_columns(self) -> int:
-        return self.lattice.n_columns
 
     @cached_property
     def lattice(self) -> Lattice:
@@ -224,10 +220,10 @@ class TrendMap(EquispacedMap):
 
     trend_json: str = ""
 
-    @property
-    def _n_columns(self) -> int:
-        is_of_places = self.lattice.n_columns == len(self.trend.places)
-        return len({*self.trend.places, *self.trend.columns}) if is_of_places else 0
+    def __post_init__(self) -> None:
+        places, columns = self.trend.places, self.trend.columns
+        if {*places, *columns} != {*range(self.n_columns)} or self.lattice.n_columns != len(places):
+            raise ModelFileError("a stored map, its lattice and its trend differ in columns")
 
     @cached_property
     def trend(self) -> Trend:
