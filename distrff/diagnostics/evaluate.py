@@ -314,9 +314,14 @@ class ScaledErrorSum(ErrorSum):
         # Without rows a transform has nothing to do, and a map may refuse it.
         V = as_columns(model.relative_variance(X)) if len(rows) else Y
         E = np.abs(Y - model.decision(X)) if len(rows) else Y
-        U = np.sqrt(V + np.array(self.floors)[:, None])
-        sketches = tuple(tuple(QuantileSketch.of(one, s) for one in scores.T) for scores in E / U)
-        return ScaledErrors(s.sum(), s @ np.log(U), s @ (E / U), sketches)
+        logs, misses, sketches = [], [], []
+        for floors in self.floors:
+            U = np.sqrt(V + np.array(floors))
+            scores = E / U
+            logs.append(s @ np.log(U))
+            misses.append(s @ scores)
+            sketches.append(tuple(QuantileSketch.of(one, s) for one in scores.T))
+        return ScaledErrors(float(s.sum()), np.array(logs), np.array(misses), tuple(sketches))
 
 
 def _scaled_errors(

@@ -477,16 +477,16 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
         """Functions drawn from the posterior (conditional simulations) at rows, lazily for dask arrays.
 
-        A draw is f + σ̂·L⁻ᵀζ in the features, with L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, and for the
-        intercept a variance of σ̂²/Σs: its standard deviation is that of `predict(X, return_std=True)`, and
-        draws of several places vary together. So the spread of a mean over places, a difference or a maximum
-        is that of its draws. It has no noise: add that of observations.
+        A draw is f + σ̂·L⁻ᵀζ in the features, L·Lᵀ = Z̃ᵀSZ̃ + alpha·I and ζ standard normal, with σ̂²/Σs for the
+        intercept: so its standard deviation is that of `predict(X, return_std=True)`, and places vary
+        together. Means over places, differences and maxima are as sure as those of draws, which have no noise
+        of observations.
 
         Parameters
         ----------
         X : array-like, DataFrame or dask array of shape (n_samples, n_columns)
         n_draws : int
-            `EquispacedFourierFeatures` have 64, and no more.
+            `EquispacedFourierFeatures` have 64 at most.
         random_state : int or None
             The same seed gives the same functions, at any rows, and on rasters; None gives others each time.
 
@@ -495,10 +495,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ndarray or dask array of shape (n_samples, n_draws) or (n_samples, n_targets, n_draws)
             Targets are drawn independently of each other. NaN outside the bounds of the model.
 
-        Raises
-        ------
-        InputError
-            For more draws than there are, and a model without standard deviations.
+        Raises InputError for more draws than there are, and a model without standard deviations.
         """
         self._with_posterior()
         return self._answer(X, "sample", n_draws, random_state=random_state)
@@ -543,9 +540,10 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
 
         By "deviation" errors and u are those of the model without the row's fold, and a is 1, 0.1, 0.01 or
         0.001, whichever makes these errors likeliest (less than 1 where errors grow with u even beside the
-        rows, since features are too few for the function). At first use this takes the pass for the Gram
-        again, then a factor of D³/3 flops and a pass for each fold, and D² flops a row. `calibrate` takes the
-        `a` that is known by then, else 1. A model saved without `include_std` has constant intervals.
+        rows, since features are too few for the function). At first use this takes a pass for the Gram or
+        the sums again, then for each fold a factor of D³/3 flops, or 64 samples, and a pass of D² flops a
+        row, or 32 transforms. `calibrate` takes the `a` that is known by then, else 1. A model saved without
+        `include_std` has constant intervals.
         """
         one_of("method", method, INTERVAL_METHODS)
         if method == "constant":
@@ -560,8 +558,6 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         assert model.intervals is not None
         if model.intervals.scaled or model.intervals.source == CALIBRATED:
             return self._with_posterior() if required else model
-        if not (required or hasattr(getattr(self, "_grams", None), "fold_posteriors")):
-            return model
         try:
             model = self._with_posterior()
         except InputError:  # other solvers have no deviations, nor have sums that are gone

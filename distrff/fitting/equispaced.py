@@ -473,13 +473,26 @@ class Sums:
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model; no row is touched."""
         assert self.chosen is not None
-        own = self.total, self.chosen.setting, alpha, self.chosen.seed
-        calls = [(*own, group) for group in range(_N_GROUPS)]
-        found = self.run.map(sampled, calls)
+        unit = self._unit_posterior(self.total, alpha)
+        freedom = residual_freedom(self.weight, unit.effective_dimension)
+        return replace(unit, noise=np.square(self.targets.scale) * self.chosen.residual / freedom)
+
+    def fold_posteriors(self, alpha: float) -> Iterator[PosteriorSamples]:
+        """Yield samples without each fold, for noise of variance 1, after another pass over the rows."""
+        assert self.fit is not None and self.plan is not None
+        again = summed(self.fit, self.plan)
+        for fold in range(again.folds.n_folds):
+            training = self.run.submit(training_sums, again.total, *again.of_fold(fold))
+            yield self._unit_posterior(training, alpha)
+
+    def _unit_posterior(self, total: Any, alpha: float) -> PosteriorSamples:
+        """Samples of the model of some sums for noise of variance 1."""
+        assert self.chosen is not None
+        own = total, self.chosen.setting, alpha, self.chosen.seed
+        found = self.run.map(sampled, [(*own, group) for group in range(_N_GROUPS)])
         dimension = float(np.mean([dimension for _, dimension in found]))
-        residual = self.chosen.residual
-        noise = np.square(self.targets.scale) * residual / residual_freedom(self.weight, dimension)
-        return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
+        samples, unit = np.concatenate([C for C, _ in found]), np.ones_like(self.targets.scale)
+        return PosteriorSamples(samples, unit, dimension)
 
 
 def summed(fit: PreparedFit, plan: Plan) -> Sums:

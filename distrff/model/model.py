@@ -499,20 +499,14 @@ class Model:
         return self._answer(X, "std", of=of)
 
     def sample(self, X: Any, n_draws: int = 1, *, random_state: int | None = 0) -> Any:
-        """Functions drawn from the posterior at rows, (n_rows, n_draws) or (n_rows, n_outputs, n_draws).
-
-        See `KernelRidge.sample`. Raises InputError for a model without standard deviations.
-        """
+        """Functions drawn from the posterior at rows; see `KernelRidge.sample`."""
         F = self.drawn(n_draws, random_state).decision(X)
         if self.y_is_1d:
             return F
         return np.stack([F[:, j :: self.n_outputs] for j in range(self.n_outputs)], axis=1)
 
     def drawn(self, n_draws: int, random_state: int | None) -> Model:
-        """A model whose outputs are functions drawn from the posterior, all targets of a draw side by side.
-
-        A draw is its coefficients, and so the same function wherever it is evaluated.
-        """
+        """A model whose outputs are drawn functions, all targets of a draw side by side."""
         check_count("n_draws", n_draws)
         seed, ready = resolve_seed(random_state), self.specification.build(self.arrays)
         coef, intercept = self.check_has_std().draws(ready, n_draws, seed)
@@ -528,34 +522,14 @@ class Model:
         by_transforms = isinstance(posterior, PosteriorSamples)
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
             S[rows] = posterior.std_at(ready, strip)
-        return self._finished_std(S, of)
+        return self.finished_std(S, of)
 
-    def _finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
+    def finished_std(self, S: np.ndarray, of: str) -> np.ndarray:
+        """Deviations of f or of an observation, from those of f with one axis of targets."""
         if of == "observation":
             # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
             S = np.sqrt(np.square(S) + self.check_has_std().noise)
         return S[..., 0] if self.y_is_1d else S
-
-    def values_on_grid(self, axes: Sequence[np.ndarray]) -> np.ndarray:
-        """`decision` on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs)."""
-        # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points.
-        # Other maps have no values on a grid, and take the cells as rows.
-        F = self.specification.build(self.arrays).values_on_grid(axes, self.coef)
-        return self._of_cells(axes, "decision") if F is None else F + self.intercept
-
-    def std_on_grid(self, axes: Sequence[np.ndarray], of: str = "f") -> np.ndarray:
-        """`std` on the product grid of the columns' coordinates, (n_1, …, n_d), perhaps targets last."""
-        S = self.check_has_std().std_on_grid(self.specification.build(self.arrays), axes)
-        if S is not None:
-            return self._finished_std(S, of)
-        return self._of_cells(axes, "std", of=of)
-
-    def _of_cells(self, axes: Sequence[np.ndarray], method: str, **options: str) -> np.ndarray:
-        cells = self.specification.cells(axes)
-        X = cells.reshape(-1, self.n_columns)
-        complete = ~np.isnan(X).any(axis=1)
-        found = _with_missing(self.of_block(X[complete], method, **options), complete)
-        return found.reshape(*cells.shape[:-1], *found.shape[1:])
 
     def relative_variance(self, X: Any) -> Any:
         """std²/σ̂², of the shape of `predict`."""

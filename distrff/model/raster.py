@@ -8,8 +8,9 @@ import math
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -377,6 +378,32 @@ def _seconds(step: SecondsStep, times: Any) -> np.ndarray:
 # The values of a block.
 
 
+def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
+    """f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
+    # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points. Other
+    # maps have no values on a grid, and take the cells as rows.
+    F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
+    return _by_cells(model, axes, model.decision) if F is None else F + model.intercept
+
+
+def grid_std(model: Model, axes: Sequence[np.ndarray], of: str) -> np.ndarray:
+    """`Model.std` on the same grid, (n_1, …, n_d), or with several targets last."""
+    S = model.check_has_std().std_on_grid(model.specification.build(model.arrays), axes)
+    return _by_cells(model, axes, partial(model.std, of=of)) if S is None else model.finished_std(S, of)
+
+
+def _by_cells(
+    model: Model, axes: Sequence[np.ndarray], method: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    cells = model.specification.cells(axes)
+    X = cells.reshape(-1, model.n_columns)
+    complete = ~np.isnan(X).any(axis=1)
+    found = method(X[complete])
+    values = np.full((len(X), *found.shape[1:]), np.nan)
+    values[complete] = found
+    return values.reshape(*cells.shape[:-1], *found.shape[1:])
+
+
 @dataclass(frozen=True)
 class RasterReduction(Reduction):
     """Writes chunks; the sum is the number of cells outside the bounds of the model."""
@@ -405,15 +432,15 @@ class RasterReduction(Reduction):
             else block.axes[next(of_axes)]
             for j in range(model.n_columns)
         ]
-        F = model.values_on_grid(axes)
+        F = grid_values(model, axes)
         # Outside the bounds every output is NaN.
         is_outside = np.isnan(F[..., 0])
         found = {"prediction": _predictions(model, F, is_outside)}
         if self.return_std:
-            found["std"] = model.std_on_grid(axes, of=std_of(self.return_std))
+            found["std"] = grid_std(model, axes, std_of(self.return_std))
         if "draws" in self.layers:
             parts: dict[str, Any] = having_prefix(_DRAWN, arrays)
-            drawn = replace(model, **parts).values_on_grid(axes)
+            drawn = grid_values(replace(model, **parts), axes)
             drawn = drawn.reshape(*F.shape[:-1], -1, model.n_outputs)
             found["draws"] = drawn[..., 0] if model.y_is_1d else drawn.swapaxes(-1, -2)
         # The model has its own order of columns, the group that of the grid.

@@ -82,7 +82,8 @@ def test_a_plan_counts_and_inspect_describes(distrff, places, model):
     assert "sums of equispaced features" in plan.stdout and "predicted" not in plan.stderr
     with_std = distrff("plan", *rows, "--include-std", "--json").json
     without = distrff("plan", *rows, "--json").json
-    assert with_std["n_sweeps"] > without["n_sweeps"] and with_std["flops"] > without["flops"]
+    # Samples follow from the sums: no pass more.
+    assert with_std["n_sweeps"] == without["n_sweeps"] and with_std["flops"] > without["flops"]
     described = distrff("inspect", model, "--json").json
     assert described["features"] == "equispaced" and described["solver"] == "toeplitz"
     assert described["n_components"] == load_model(str(model)).specification.n_features

@@ -83,27 +83,27 @@ def test_split_conformal_covers_new_rows(rng: np.random.Generator, coverage: flo
     assert _is_likely(covered, 3500, 2000, coverage)
 
 
-N_DRAWS = 150
-
-
-def _draws_beside_a_gap(rng: np.random.Generator, features: Any, n: int) -> Any:
+def _draws_beside_a_gap(rng: np.random.Generator, features: Any, n: int, d: int, n_draws: int) -> Any:
     """Rows of which few are right of 0, and targets each drawn from the prior of a fitted map, noise .1²."""
-    X = rng.uniform(-1, 1, size=(12 * n, 2))
+    X = rng.uniform(-1, 1, size=(12 * n, d))
     X = X[(X[:, 0] < 0) | (rng.uniform(size=len(X)) < 0.05)][:n]
-    new = rng.uniform(-1, 1, size=(1000, 2))
+    new = rng.uniform(-1, 1, size=(1000, d))
     Z = features.fit(np.vstack([X, new])).transform(np.vstack([X, new])).astype(float)
-    Y = Z @ rng.normal(size=(Z.shape[1], N_DRAWS)) + 0.1 * rng.normal(size=(len(Z), N_DRAWS))
+    Y = Z @ rng.normal(size=(Z.shape[1], n_draws)) + 0.1 * rng.normal(size=(len(Z), n_draws))
     return X, Y[:n], new, Y[n:]
 
 
-@pytest.mark.parametrize("how", ["rows", "groups", "calibrated", "calibrated groups"])
+@pytest.mark.parametrize("how", ["rows", "groups", "calibrated", "calibrated groups", "equispaced"])
 def test_coverage_is_right_where_rows_are_few(rng: np.random.Generator, how: str) -> None:
     """Scores in deviations of an exact posterior are |N(0, 1)| everywhere; one width is too narrow beyond."""
-    features = drf.FourierFeatures(drf.Gaussian(0.5), 128, random_state=int(rng.integers(2**31)))
-    X, Y, new, Y_new = _draws_beside_a_gap(rng, features, 300 if "cal" in how else 200)
+    features: Any = drf.FourierFeatures(drf.Gaussian(0.5), 128, random_state=int(rng.integers(2**31)))
+    d, n_draws = 2, 150
+    if how == "equispaced":  # conjugate gradients for each target
+        features, d, n_draws = drf.EquispacedFourierFeatures(drf.Gaussian(0.1), bounds=[(-1, 1)]), 1, 30
+    X, Y, new, Y_new = _draws_beside_a_gap(rng, features, 300 if "cal" in how else 200, d, n_draws)
     groups = np.arange(len(X)) % 20 if "groups" in how else None
     alpha: Any = {"alpha": "cv", "alphas": [0.01]}
-    model = drf.KernelRidge(features, **alpha, cv=10, scale="none", random_state=0)
+    model = drf.KernelRidge(features, **alpha, cv=5 if d > 1 else 2, scale="none", random_state=0)
     if "cal" in how:
         model.fit(X[:200], Y[:200]).calibrate(
             X[200:], Y[200:], groups=None if groups is None else groups[200:]
@@ -120,10 +120,10 @@ def test_coverage_is_right_where_rows_are_few(rng: np.random.Generator, how: str
     # 1/(G + 1) at most.
     mean, error = (getattr(shares["deviation"], f)(axis=1) for f in ("mean", "std"))
     above = 0.8 / 20 if groups is not None and "cal" in how else 0.03
-    assert (mean > 0.79 - 5 * error / np.sqrt(N_DRAWS)).all(), mean
-    assert (mean < 0.8 + above + 5 * error / np.sqrt(N_DRAWS)).all(), mean
+    assert (mean > 0.79 - 5 * error / np.sqrt(n_draws)).all(), mean
+    assert (mean < 0.8 + above + 5 * error / np.sqrt(n_draws)).all(), mean
     beside, away = shares["constant"].mean(axis=1)
-    assert beside > 0.8 and away < 0.7, shares["constant"].mean(axis=1)
+    assert away < 0.75 < beside, shares["constant"].mean(axis=1)
     np.testing.assert_array_equal(
         model.predict_interval(new, 0.8)[0], model.predict_interval(new, 0.8, "deviation")[0]
     )

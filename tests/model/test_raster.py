@@ -13,7 +13,6 @@ import distrff as drf
 from distrff.errors import DataWarning, InputError, PlanRefused
 from distrff.io.storage import Location, header_of
 from distrff.model import raster
-from distrff.model.model import Model
 from distrff.model.write import frozen_model
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -194,7 +193,7 @@ def test_a_raster_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "no space left on device")
 
-    monkeypatch.setattr(Model, "values_on_grid", full)
+    monkeypatch.setattr(raster, "grid_values", full)
     with pytest.raises((OSError, InputError)):
         drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"))
     assert not list(tmp_path.iterdir())

@@ -30,8 +30,12 @@ def test_the_client_stays_here(rows, client):
     np.testing.assert_array_equal(late.predict(rows[0]), fitted.predict(rows[0]))
     assert not [name for name, value in vars(late).items() if isinstance(value, Client)]
     _, std = fitted.predict(rows[0][:10], return_std=True)
-    expected = in_process(small_ridge("cv"), *rows).predict(rows[0][:10], return_std=True)[1]
-    np.testing.assert_array_equal(std, expected)
+    expected = in_process(small_ridge("cv"), *rows)
+    np.testing.assert_array_equal(std, expected.predict(rows[0][:10], return_std=True)[1])
+    fitted.predict_interval(rows[0][:10])  # by posteriors without each fold, one after another
+    found, intervals = fitted.model_.intervals, expected._with_intervals().intervals
+    assert found.floors == intervals.floors
+    np.testing.assert_array_equal(found.radius(0.5, "deviation"), intervals.radius(0.5, "deviation"))
 
 
 def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client):
