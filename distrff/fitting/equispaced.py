@@ -19,12 +19,12 @@ from distrff.features.equispaced import (
     EquispacedFourierFeatures,
     EquispacedMap,
     Lattice,
+    Trend,
     coef_of,
     scaled_widths,
 )
 from distrff.features.fitted import FittedMap
 from distrff.features.search.sample import descend, halving
-from distrff.features.trend import Trend
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
@@ -62,11 +62,12 @@ from distrff.solvers.toeplitz import (
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
+    TrendProblem,
+    TrendSums,
     half_of,
     held_out_path,
     whole_of,
 )
-from distrff.solvers.trend import TrendProblem, TrendSums
 from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.random import stream
 from distrff.utils.validation import check_count, positive
@@ -152,8 +153,11 @@ class ToeplitzReduction(Reduction):
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
-        n_covariates = 0 if self.trend is None else len(self.trend.columns)
-        return 8 * n * (2**d + self.targets.n_outputs + n_covariates) * self.folds.n_sums
+        return 8 * n * (2**d + self.targets.n_outputs + self._n_covariates) * self.folds.n_sums
+
+    @property
+    def _n_covariates(self) -> int:
+        return 0 if self.trend is None else len(self.trend.columns)
 
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
@@ -164,8 +168,8 @@ class ToeplitzReduction(Reduction):
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
-        n_covariates = 0 if self.trend is None else len(self.trend.columns)
-        transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs + n_covariates, self.eps)
+        n_outputs = self.targets.n_outputs + self._n_covariates
+        transform = SumsOfRows(self.lattice.modes, n_outputs, self.eps)
         waiting = {number: _Points(self.lattice, self.targets, self.trend) for number in rows.members}
         found = dict(total or {})
 
@@ -173,7 +177,7 @@ class ToeplitzReduction(Reduction):
             phases, Y, s = waiting[number].joined()
             some = transform.sums(phases, Y, s)
             if self.trend is not None:
-                some = TrendSums.of(some, Y, s, n_covariates)
+                some = TrendSums.of(some, Y, s, self._n_covariates)
             found[number] = found[number] + some if number in found else some
             waiting[number] = _Points(self.lattice, self.targets, self.trend)
 
@@ -214,8 +218,8 @@ class _Points:
         parts, self._parts = self._parts, []
         if not parts:
             empty = np.empty(0)
-            n_outputs = self._targets.n_outputs + (0 if self._trend is None else len(self._trend.columns))
-            return [empty for _ in self._lattice.modes], np.empty((0, n_outputs)), empty
+            k = self._targets.n_outputs + (0 if self._trend is None else len(self._trend.columns))
+            return [empty for _ in self._lattice.modes], np.empty((0, k)), empty
         X, Y, s = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._lattice.phases(X), Y, s
 

@@ -92,21 +92,27 @@ def test_samples_have_the_covariance_of_all_coefficients(rng):
     assert (np.abs(draws @ draws.T / 64 - exact) <= 6 * error).all()
 
 
-@pytest.mark.parametrize("n_fits", [8, pytest.param(100, marks=pytest.mark.slow)])
-def test_coefficients_are_within_two_standard_errors(n_fits, rng):
-    waves, within = drf.FourierFeatures(drf.Matern(0.3, nu=1.5), 2000, random_state=0), 0
+FIELD = drf.Matern(0.3, nu=1.5)
+
+
+@pytest.mark.parametrize(
+    ("n_fits", "kernel", "alpha"),
+    [(12, FIELD, 0.01), pytest.param(100, drf.Matern("auto", nu=1.5), "cv", marks=pytest.mark.slow)],
+)
+def test_coefficients_are_within_two_standard_errors(n_fits, kernel, alpha, rng):
+    within = 0
     for _ in range(n_fits):
         X, _ = made(rng, 400)
+        X = X[["lon", "lat", "elevation"]]
         # The covariate varies over the map as the field does, which is what makes least squares too sure.
-        Z = waves.fit_transform(X[["lon", "lat"]].to_numpy())
-        field, height = (Z @ rng.standard_normal((Z.shape[1], 2))).T
-        X["elevation"] = 1000 + 200 * height
+        L = np.linalg.cholesky(FIELD(X[["lon", "lat"]].to_numpy()) + 1e-10 * np.eye(len(X)))
+        field, height = (L @ rng.standard_normal((len(X), 2))).T
+        X = X.assign(elevation=1000 + 200 * height)
         y = field - 0.0065 * X["elevation"] + 0.1 * rng.standard_normal(len(X))
-        how = features(kernel=drf.Matern("auto", nu=1.5), n_components=4000, trend=["elevation"])
-        model = drf.KernelRidge(how, random_state=0).fit(X[["lon", "lat", "elevation"]], y)
-        told = model.report_["trend"]
+        how = features(kernel=kernel, n_components=4000, trend=["elevation"])
+        told = drf.KernelRidge(how, alpha=alpha, random_state=0).fit(X, y).report_["trend"]
         within += abs(told["coef"][0][0] + 0.0065) <= 2 * told["std_error"][0][0]
-    # Of a share of .954; the issue asks for 89 of 100.
+    # Of known kernels a share of .954, and of chosen ones somewhat less.
     assert within >= (89 if n_fits == 100 else binom.ppf(1e-6, n_fits, 0.95))
 
 
