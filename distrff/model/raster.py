@@ -216,9 +216,11 @@ def _covariates(
             found[j] = found[j].transpose(*dimensions)
         if np.shape(found[j]) != shape:
             raise InputError(f"covariate {name!r} has shape {np.shape(found[j])}, and the grid {shape}")
-        coordinates = getattr(found[j], "coords", {})
+        # Without coordinates of its own xarray would count cells.
+        known = getattr(found[j], "coords", {})
+        coordinates = {name: np.asarray(known[name]) for name in dimensions if name in known}
         for dimension, x in zip(dimensions, axes.values(), strict=True):
-            other = np.asarray(coordinates.get(dimension, x))
+            other = coordinates.get(dimension, x)
             if other.dtype.kind in "iuf" and not np.allclose(other, x):
                 raise InputError(
                     f"covariate {name!r} has other coordinates of {dimension!r} than the grid; bring it "

@@ -773,7 +773,7 @@ class TrendProblem(ToeplitzProblem):
         The variance of the noise is J/(Σs − p − 1), J being the least value of the objective: the estimate of
         restricted likelihood for this kernel and alpha.
         """
-        border, (line, rest, S_uy) = self._border(alpha, ending), self._rest
+        (line, rest, S_uy), border = self._rest, self._border(alpha, ending)
         b, squares = self.lifted(rest.b[target]), float(rest.squares[target])
         found = self.solve_for(b, alpha, squares, ending, start)
         r = b - self.product(found.c, alpha)
