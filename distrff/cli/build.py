@@ -154,7 +154,7 @@ def option(name: str) -> Any:
 
 map_options = _options(
     "Feature map and kernel",
-    "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period metric form "
+    "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period trend metric form "
     "sampling landmarks scale random_state",
 )
 fold_options = together(
@@ -265,7 +265,7 @@ def choose_features(ctx: click.Context) -> None:
     found, options = given(ctx), ctx.params
     if "features" not in found:
         # Equispaced features before the kernel is looked at: they have other defaults of it.
-        if {"kernel_tol", "bounds", "period"} & found.keys() or options["nu"] == "auto":
+        if {"kernel_tol", "bounds", "period", "trend"} & found.keys() or options["nu"] == "auto":
             options["features"] = "equispaced"
         elif {*_OF_KERNELS, "form", "sampling"} & found.keys():
             options["features"] = "fourier"
@@ -408,7 +408,7 @@ def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
 
 KEYS = (
     "model", "quality", "folds", "n_samples", "n_columns", "n_components", "n_outputs", "kernel",
-    "length_scale", "alpha",
+    "length_scale", "alpha", "trend",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
     "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
     "explained_variance", "explained_variance_ratio",

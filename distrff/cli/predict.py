@@ -143,6 +143,13 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     help="N coordinates of a column from START to STOP, both included; one --grid for each column of MODEL. "
     "Of a column of times, dates or hours such as 2024-01-31T06.",
 )
+@click.option(
+    "--covariates",
+    "beside",
+    metavar="PATH",
+    help="Those of a MODEL with --trend in the cells of the grid: a Zarr group or a NetCDF file that xarray "
+    "opens, with the names of the columns.",
+)
 @result_options
 @std_option
 @parameter(
@@ -154,7 +161,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
 @parameter("predict_raster", "crs")
 @storage_option
 @cluster_options
-def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
+def raster(model: str, grids: tuple[str, ...], beside: str | None, **options: Any) -> Result:
     """Write MODEL's predictions on a regular grid to --out, for xarray to open.
 
     --out becomes a Zarr group (format 3) with prediction, with --return-std also std, with --draws also
@@ -174,9 +181,21 @@ def raster(model: str, grids: tuple[str, ...], **options: Any) -> Result:
     if fitted.column_names is None:
         grid = {int(name) if name.isdigit() else name: axis for name, axis in axes}
     arguments = chosen(options, "return_std draws random_state crs overwrite")
+    if beside is not None:
+        arguments["covariates"] = _opened(beside)
     with workers_of(options):
         report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
     return Result({"model": public_name(model), **report})
+
+
+def _opened(path: str) -> Any:
+    """The dataset that xarray opens, not yet read."""
+    try:
+        import xarray as xr
+
+        return xr.open_dataset(path)
+    except (ImportError, OSError, ValueError) as error:
+        raise InputError(f"--covariates {path} could not be opened by xarray ({error})") from error
 
 
 def _axis(text: str) -> tuple[str, Any]:

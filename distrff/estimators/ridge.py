@@ -218,7 +218,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         return {"y_is_1d": dataset.y_is_1d}
 
     def _keep(self, result: FitResult, model: Model) -> None:
-        search, norms = result.search, np.linalg.norm(result.coef, axis=0)
+        search, norms = result.search, np.atleast_1d(result.entries["rkhs_norm"])
         one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)  # labels are several
         flat = one and not model.is_classifier
         self.coef_ = result.coef[:, 0] if flat else result.coef.T

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from operator import index
 from typing import Any, ClassVar, Self
@@ -97,7 +97,7 @@ class EquispacedMap(KernelMap):
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        half = self.n_features // 2
+        half = self.lattice.n_modes // 2
         # In the order of the lattice −j is the mirror image of j, so the second half has one of each pair.
         J = np.stack([g.ravel() for g in self._modes()])[:, half + 1 :]
         phase = np.stack(self.lattice.phases(X), axis=1) @ J
@@ -130,7 +130,7 @@ class EquispacedMap(KernelMap):
 
     def coef_of_functions(self, C: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """w of some real functions, of which two share a place of C's leading axis: (N, len(numbers))."""
-        coef = np.empty((self.n_features, len(numbers)))
+        coef = np.empty((self.lattice.n_modes, len(numbers)))
         for i, number in enumerate(numbers):
             one = C[number // 2].astype(np.complex128)
             mirrored = np.flip(one).conj()
@@ -143,13 +143,16 @@ class EquispacedMap(KernelMap):
 
     def mean_square(self, X: np.ndarray, C: np.ndarray) -> np.ndarray:
         """The mean square of real functions, two of which share a place of the leading axis: (r,)."""
-        points, total = self.lattice.phases(X), np.zeros(len(X))
-        for one in C:
-            f = values_at(points, one, _EPS_OF_SAMPLES)
+        total = np.zeros(len(X))
+        for f in self._functions(X, C):
             total += np.square(f.real) + np.square(f.imag)
         total /= 2 * len(C)  # each holds two
-        total[self.lattice.outside(X)] = np.nan
+        total[self.outside(X)] = np.nan
         return total
+
+    def _functions(self, X: np.ndarray, C: np.ndarray) -> Iterator[np.ndarray]:
+        points = self.lattice.phases(X)
+        return (values_at(points, one, _EPS_OF_SAMPLES) for one in C)
 
     def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
         if (points := self._grid_phases(axes)) is None:
@@ -165,15 +168,23 @@ class EquispacedMap(KernelMap):
 
         8·m·(N + cells) flops for two functions, in the precision of C. None where transforms are faster.
         """
+        functions = self._functions_on_grid(axes, C)
+        return None if functions is None else self._mean_square_of(functions, axes, len(C))
+
+    def _functions_on_grid(self, axes: Sequence[np.ndarray], C: np.ndarray) -> Iterator[np.ndarray] | None:
         if (points := self._grid_phases(axes)) is None:
             return None
-        waves, total = waves_of(points, C.shape[1:], C.dtype), np.zeros(list(map(len, points)))
-        for one in C:
-            f = sums_on_grid(waves, one)
-            total += np.square(f.real)
-            total += np.square(f.imag)
-        F = np.empty(list(map(len, axes)))
-        F[...] = self._over_all_columns(axes, total / (2 * len(C)))
+        waves = waves_of(points, C.shape[1:], C.dtype)
+        return (self._over_all_columns(axes, sums_on_grid(waves, one)) for one in C)
+
+    def _mean_square_of(
+        self, functions: Iterator[np.ndarray], axes: Sequence[np.ndarray], n_functions: int
+    ) -> np.ndarray:
+        F = np.zeros(list(map(len, axes)))
+        for f in functions:
+            F += np.square(f.real)
+            F += np.square(f.imag)
+        F /= 2 * n_functions  # each holds two
         return self._masked(axes, F)
 
     def _grid_phases(self, axes: Sequence[np.ndarray]) -> list[np.ndarray] | None:
@@ -194,6 +205,182 @@ class EquispacedMap(KernelMap):
             if bounds is not None:
                 F[(slice(None),) * j + (beyond(x, bounds),)] = np.nan
         return F
+
+
+# Covariates beside the lattice.
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The columns of a lattice, and those of the covariates u = (x − centre)/scale, by their numbers.
+
+    A column may be both: a trend along a coordinate.
+    """
+
+    places: tuple[int, ...]
+    columns: tuple[int, ...]
+    centre: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        numbers, sizes = (*self.centre, *self.scale), {*map(len, (self.columns, self.centre, self.scale))}
+        is_valid = self.places and sizes == {len(self.columns)} and all(map(is_number, numbers))
+        if not is_valid or min((*self.places, *self.columns)) < 0 or not np.isfinite(numbers).all():
+            raise ModelFileError("a stored trend is damaged; write the model again")
+
+    @classmethod
+    def of(cls, sample: Sample, places: Sequence[int], columns: Sequence[int]) -> Self:
+        """The trend in these columns, scaled to mean 0 and deviation 1; raises InputError for a constant."""
+        U, s = sample.X[:, list(columns)].astype(np.float64), sample.weights
+        centre = s @ U / s.sum()
+        scale = np.sqrt(s @ np.square(U - centre) / s.sum())
+        # Rounding leaves a constant column some deviation. A trial has one row, which says nothing.
+        is_constant = scale <= 1e-12 * np.abs(centre) if len(U) > 1 else np.zeros(len(scale), dtype=bool)
+        for j, mean in zip(np.array(columns)[is_constant].tolist(), centre[is_constant], strict=True):
+            name = None if sample.column_names is None else sample.column_names[j]
+            raise InputError(
+                f"{column_called(j, name)} has one value, {mean:g}, in all rows, and can be no covariate; "
+                f"leave it out"
+            )
+        scale = np.where(scale > 0, scale, 1.0)
+        return cls(tuple(places), tuple(columns), tuple(centre.tolist()), tuple(scale.tolist()))
+
+    def covariates(self, X: np.ndarray) -> np.ndarray:
+        """U of rows along the last axis, float64 of shape (…, p)."""
+        return (X[..., list(self.columns)].astype(np.float64) - np.array(self.centre)) / np.array(self.scale)
+
+    def placed(self, X: np.ndarray) -> np.ndarray:
+        """The columns of the lattice."""
+        return X[..., list(self.places)]
+
+    def placed_sample(self, sample: Sample) -> Sample:
+        """The sample with the columns of the lattice, and targets less their trend by least squares."""
+        y, names, ranges = sample.y, sample.column_names, sample.column_ranges
+        if y is not None and not sample.has_classes:
+            U, root = self.covariates(sample.X), np.sqrt(sample.weights)[:, None]
+            Y = np.asarray(y, dtype=np.float64).reshape(len(U), -1)
+            line = np.linalg.lstsq(root * np.insert(U, 0, 1.0, axis=1), root * Y, rcond=None)[0]
+            y = (Y - U @ line[1:]).reshape(np.shape(y))
+        return replace(
+            sample,
+            X=self.placed(sample.X),
+            y=y,
+            column_names=None if names is None else tuple(names[j] for j in self.places),
+            column_ranges=None if ranges is None else self.placed(ranges),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(values) for name, values in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The trend that `to_dict` wrote; raises ModelFileError for anything else."""
+        try:
+            places, columns = (tuple(map(index, data[name])) for name in ("places", "columns"))
+            return cls(places, columns, tuple(data["centre"]), tuple(data["scale"]))
+        except (TypeError, KeyError) as error:
+            raise ModelFileError(f"a stored trend is damaged ({error!r})") from error
+
+
+@dataclass(frozen=True)
+class TrendMap(EquispacedMap):
+    """The features of the lattice on its columns, then the covariates u.
+
+    Coefficients of N modes are followed by those of u, also in the samples of the posterior, which are flat
+    arrays here.
+    """
+
+    kind: ClassVar[str] = "equispaced with trend"
+
+    trend_json: str = ""
+
+    def __post_init__(self) -> None:
+        places, columns = self.trend.places, self.trend.columns
+        if {*places, *columns} != {*range(self.n_columns)} or self.lattice.n_columns != len(places):
+            raise ModelFileError("a stored map, its lattice and its trend differ in columns")
+
+    @cached_property
+    def trend(self) -> Trend:
+        return Trend.from_dict(json.loads(self.trend_json))
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return super().traits | {Trait.TREND}
+
+    @property
+    def n_features(self) -> int:
+        return self.lattice.n_modes + len(self.trend.columns)
+
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        return super().outside(self.trend.placed(X))
+
+    @property
+    def example(self) -> np.ndarray:
+        x = np.zeros((1, self.n_columns))
+        x[:, list(self.trend.columns)] = self.trend.centre
+        x[:, list(self.trend.places)] = super().example
+        return x
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        super().apply(self.trend.placed(X), Z[:, : self.lattice.n_modes])
+        Z[:, self.lattice.n_modes :] = self.trend.covariates(X)
+        return Z
+
+    def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> Any:
+        of_lattice, of_trend = self._split(coef)
+        return super().values_coef(of_lattice, dtype), of_trend
+
+    def values(self, X: np.ndarray, coef: Any, n_outputs: int) -> np.ndarray:
+        F = super().values(self.trend.placed(X), coef[0], n_outputs)
+        return F + self.trend.covariates(X) @ coef[1]
+
+    def _split(self, coef: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return coef[: self.lattice.n_modes], coef[self.lattice.n_modes :]
+
+    def _samples(self, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Samples on the lattice, and their coefficients of u, (S/2, p)."""
+        of_lattice, of_trend = self._split(C.T)
+        return of_lattice.T.reshape(len(C), *self.prepared.shape), of_trend.T
+
+    def coef_of_functions(self, C: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        of_lattice, of_trend = self._samples(C)
+        one = of_trend[numbers // 2].T
+        beta = np.where(numbers % 2 == 0, one.real, one.imag)
+        return np.concatenate([super().coef_of_functions(of_lattice, numbers), beta])
+
+    def _functions(self, X: np.ndarray, C: np.ndarray) -> Iterator[np.ndarray]:
+        of_lattice, of_trend = self._samples(C)
+        U = self.trend.covariates(X)
+        functions = super()._functions(self.trend.placed(X), of_lattice)
+        return (f + U @ beta for f, beta in zip(functions, of_trend, strict=True))
+
+    # On grids the axis of a covariate has its values in all cells.
+
+    def cells(self, axes: Sequence[np.ndarray]) -> np.ndarray:
+        found = super().cells(self._places(axes))
+        X = np.empty((*found.shape[:-1], self.n_columns))
+        for j in self.trend.columns:
+            X[..., j] = axes[j] if j not in self.trend.places else np.nan
+        X[..., list(self.trend.places)] = found
+        return X
+
+    def _places(self, axes: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [axes[j] for j in self.trend.places]
+
+    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
+        of_lattice, of_trend = self._split(coef)
+        F = super().values_on_grid(self._places(axes), of_lattice)
+        return None if F is None else F + self.trend.covariates(self.cells(axes)) @ of_trend
+
+    def mean_square_on_grid(self, axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray | None:
+        of_lattice, of_trend = self._samples(C)
+        functions = self._functions_on_grid(self._places(axes), of_lattice)
+        if functions is None:
+            return None
+        U = self.trend.covariates(self.cells(axes)).astype(C.real.dtype)
+        both = (f + U @ beta for f, beta in zip(functions, of_trend, strict=True))
+        return self._mean_square_of(both, self._places(axes), len(C))
 
 
 def _column(n_columns: int, j: int, x: np.ndarray) -> np.ndarray:
@@ -236,6 +423,7 @@ _MARGIN = 0.01  # of the data's range, on each side of the default bounds
 _MAX_MODES, _MIN_MODES, _MODES_A_ROW = 2**20, 2**15, 64
 _MIN_ROWS_OF_WIDTHS = 40
 _PILOT_SMOOTHNESS = 1.5
+_LINEAR = "linear"  # of a trend, for the columns of the kernel
 
 
 class EquispacedFourierFeatures(KernelFeatureMap):
@@ -277,6 +465,11 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     period : mapping of column to float, optional
         Columns that are periodic, such as an hour of 24 or a longitude of 360, with their periods: the
         kernel becomes periodic in them. Columns are named, or numbered from 0.
+    trend : list of str or int, or "linear", optional
+        Columns of covariates u, such as an elevation, beside the kernel of the other columns:
+        f(x) = g(x) + ⟨beta, u⟩ + b, beta without a penalty (universal kriging; Rasmussen and Williams 2006,
+        section 2.7). "linear", alone or in the list, is a trend along the columns of the kernel themselves.
+        It needs an intercept and ``solver="auto"``; `report_["trend"]` has beta with its standard errors.
 
     Attributes
     ----------
@@ -287,7 +480,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     kernel_error_ : float
         A bound of sup|k − k̃|/k(0).
     length_scale_search_ : dict or None
-        How widths and smoothness were found.
+        How widths and smoothness were found, where there is a trend on what it leaves by least squares.
+    trend_ : Trend or None
     specification_ : EquispacedMap
     seed_, n_features_in_ : int
 
@@ -315,12 +509,14 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         tol: float = 1e-3,
         bounds: Any = None,
         period: Any = None,
+        trend: str | Sequence[Any] | None = None,
     ) -> None:
         self.kernel = kernel
         self.n_components = n_components  # type: ignore[assignment]
         self.tol = tol
         self.bounds = bounds
         self.period = period
+        self.trend = trend
 
     def check_parameters(self) -> None:
         super().check_parameters()
@@ -341,14 +537,41 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         # pass.
         _pairs(self.bounds, None)
         _periods(self.period, None)
+        if isinstance(self.trend, str) and self.trend != _LINEAR:
+            raise InputError(f"trend must be a list of columns or {_LINEAR!r}, got {self.trend!r}")
 
     def check_columns(self, n_columns: int) -> None:
-        _check_few(n_columns)
+        n_places, _ = self.sizes(n_columns)
+        if n_places < 1:
+            raise InputError(f"trend names all {n_columns} columns, and the kernel needs one at least")
+        _check_few(n_places)
         super().check_columns(n_columns)
+
+    def sizes(self, n_columns: int) -> tuple[int, int]:
+        """How many columns the kernel and the trend have."""
+        n_places = n_columns - len(self._covariates)
+        return n_places, len(self._covariates) + n_places * self._is_linear
+
+    @property
+    def _is_linear(self) -> bool:
+        return self.trend is not None and _LINEAR in self.trend
+
+    @property
+    def _covariates(self) -> list[Any]:
+        return [] if isinstance(self.trend, str) else [c for c in self.trend or () if c != _LINEAR]
+
+    def places(self, n_columns: int, names: Sequence[str] | None) -> tuple[list[int], list[int]]:
+        """Numbers of the columns of the kernel and of the trend."""
+        own = [*_by_column("trend", dict.fromkeys(self._covariates), names or ())]
+        if wrong := [j for j in own if j >= n_columns]:
+            raise InputError(f"trend names column {wrong[0]}, but there are {n_columns} columns")
+        places = [j for j in range(n_columns) if j not in own]
+        return places, places * self._is_linear + own
 
     def outline(self, n_columns: int, n_rows: int) -> MapOutline:
         search_flops = float(PILOT_ROWS) ** 3 * 60 if self.chooses else 0.0
-        return MapOutline(self._max_modes(n_rows), _cost(n_columns), search_flops=search_flops)
+        n_places, _ = self.sizes(n_columns)
+        return MapOutline(self._max_modes(n_rows), _cost(n_places), search_flops=search_flops)
 
     def _max_modes(self, n_rows: int) -> int:
         if self.n_components is not None:
@@ -358,7 +581,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
         # No column is named or bounded: trial rows have neither names nor the data's range.
         kernel = self._smooth_kernel.with_widths(1.0)
-        self.set_params(kernel=kernel, n_components=3, bounds=None, period=None)
+        trend = [*range(n_columns - len(self._covariates), n_columns), *[_LINEAR] * self._is_linear]
+        self.set_params(kernel=kernel, n_components=3, bounds=None, period=None, trend=trend)
         return 1
 
     @property
@@ -381,8 +605,12 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def decide(self, sample: Sample) -> None:
         """Set the lattice, and the kernel from which the fit starts to search by all rows."""
-        _check_few(sample.X.shape[1])
-        box = self._box(sample)
+        places, trend = self.places(sample.X.shape[1], sample.column_names)
+        _check_few(len(places))
+        box = self._box(sample, places)
+        self.trend_ = Trend.of(sample, places, trend) if trend else None
+        if self.trend_ is not None:
+            sample = self.trend_.placed_sample(sample)
         _warn_of_degrees(self.chosen_kernel, sample)
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
@@ -402,17 +630,21 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _map_of(self, kernel: Kernel, lattice: Lattice) -> EquispacedMap:
         self.kernel_, self.lattice_ = kernel, lattice
         self.kernel_error_ = lattice.error(kernel)
-        return EquispacedMap(
-            n_columns=lattice.n_columns,
-            kernel_json=canonical_json(kernel.to_dict()),
-            lattice_json=canonical_json(lattice.to_dict()),
+        texts = {
+            "kernel_json": canonical_json(kernel.to_dict()),
+            "lattice_json": canonical_json(lattice.to_dict()),
+        }
+        if self.trend_ is None:
+            return EquispacedMap(n_columns=lattice.n_columns, **texts)
+        return TrendMap(
+            n_columns=self.n_features_in_, trend_json=canonical_json(self.trend_.to_dict()), **texts
         )
 
     def with_kernel(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
         """The fitted map with another kernel, on this lattice or a central part of it."""
         # The pilot's map stays as it is: `specification_` and `kernel_` of one object always belong together.
         chosen = clone(self)
-        for name in ("seed_", "n_features_in_", "pilot_kernel_"):
+        for name in ("seed_", "n_features_in_", "pilot_kernel_", "trend_"):
             setattr(chosen, name, getattr(self, name))
         chosen.length_scale_search_ = search
         chosen.specification_ = chosen._map_of(kernel, lattice).with_digest()
@@ -427,18 +659,23 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         found = cls(kernel, tol=tol)
         # Nothing of this map is drawn, so any seed is its seed.
         found.seed_, found.n_features_in_ = 0, specification.n_columns
-        found.pilot_kernel_, found.length_scale_search_ = specification.kernel, None
+        found.pilot_kernel_, found.length_scale_search_, found.trend_ = specification.kernel, None, None
         found.specification_ = found._map_of(specification.kernel, specification.lattice).with_digest()
         return found
 
-    def _box(self, sample: Sample) -> Box:
+    def _box(self, sample: Sample, places: Sequence[int]) -> Box:
+        """The box of these columns."""
         names, d = sample.column_names, sample.X.shape[1]
         periods = _periods(self.period, names or ())
         given = _pairs(self.bounds, names or ())
         if wrong := [j for j in {*periods, *given} if j >= d]:
             raise InputError(f"bounds or period name column {wrong[0]}, but there are {d} columns")
+        if wrong := [j for j in {*periods, *given} if j not in places]:
+            called = column_called(wrong[0], None if names is None else names[wrong[0]])
+            raise InputError(f"bounds or period name {called}, which is a covariate and has none")
         bounds: list[tuple[float, float] | None] = []
-        for j, (low, high) in enumerate(sample.ranges.T.tolist()):
+        for j in places:
+            low, high = sample.ranges[:, j].tolist()
             called = column_called(j, None if names is None else names[j])
             if j in periods:
                 if j in given:
@@ -461,7 +698,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                 # Rows to predict may lie a little beyond those of the fit.
                 margin = _MARGIN * (high - low)
                 bounds.append((low - margin, high + margin))
-        return Box(tuple(bounds), tuple(periods.get(j) for j in range(d)))
+        return Box(tuple(bounds), tuple(periods.get(j) for j in places))
 
     def _pilot_kernel(self, sample: Sample) -> Kernel:
         """Set the search and return the kernel, what is undecided found by small models on the sample."""

@@ -44,6 +44,7 @@ class Trait(Enum):
     SUMS = "ridge is solved from Fourier sums over the rows, without features"
     BASIS = "it is A·b(x) of a basis b that costs less"
     CHOOSES = "its fit chooses a map of another class"
+    TREND = "its last features are covariates, which ridge leaves without a penalty"
 
 
 @dataclass(frozen=True)
@@ -305,6 +306,10 @@ class FittedMap(ABC):
     def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
         """⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `values_coef` returns it."""
         return np.asarray(self.basis(X) @ coef)
+
+    def cells(self, axes: Sequence[np.ndarray]) -> np.ndarray:
+        """The rows of a product grid of the columns, (n_1, …, n_d, n_columns)."""
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
 
     def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
         """⟨w, z(x)⟩ for all x of a product grid of the columns, one output last: (n_1, …, n_d, k).
@@ -769,6 +774,7 @@ def projected_cost(inner: MapCost, n_coordinates: int, n_columns: int) -> MapCos
 _CLASSES = {
     "fourier": "fourier.FourierMap",
     "equispaced": "equispaced.EquispacedMap",
+    "equispaced with trend": "equispaced.TrendMap",
     "linear": "compose.LinearMap",
     "nystroem": "nystroem.NystroemMap",
     "transformer": "transformer.TransformerMap",

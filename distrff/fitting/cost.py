@@ -71,6 +71,8 @@ class Size:
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
     saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
+    n_places: int = 0  # columns of a lattice of frequencies; 0 for all
+    n_covariates: int = 0  # of a trend beside it
 
     @property
     def column_entries(self) -> float:
@@ -315,7 +317,7 @@ class Plan:
         if self.solver == "toeplitz":
             from distrff.features.equispaced import resolved_share  # with its FFTs, for a line that few read
 
-            share = resolved_share(self.size.n_features, self.size.n_columns)
+            share = resolved_share(self.size.n_features, self.size.n_places or self.size.n_columns)
             resolved = (
                 f"resolve a Matérn kernel of ν = 3/2 from widths of {share:.2g} of the columns' range on"
                 if share < 1

@@ -19,6 +19,7 @@ from distrff.features.equispaced import (
     EquispacedFourierFeatures,
     EquispacedMap,
     Lattice,
+    Trend,
     coef_of,
     scaled_widths,
 )
@@ -27,7 +28,14 @@ from distrff.features.search.sample import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
-from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
+from distrff.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    ridge_fold_models,
+    ridge_result,
+    rkhs_norm,
+)
 from distrff.fitting.rows import by_sum
 from distrff.fitting.spectra import Likely, Spectrum, likeliest
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
@@ -55,9 +63,10 @@ from distrff.solvers.toeplitz import (
     SumsOfRows,
     ToeplitzProblem,
     ToeplitzSums,
+    TrendProblem,
+    TrendSums,
     half_of,
     held_out_path,
-    squared_error,
     whole_of,
 )
 from distrff.utils.nufft import fine_grid_bytes_of
@@ -141,10 +150,15 @@ class ToeplitzReduction(Reduction):
     eps: float
     tile_rows: int  # that are read at once
     call_rows: int  # that are summed at once, at most
+    trend: Trend | None = None
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
-        return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
+        return 8 * n * (2**d + self.targets.n_outputs + self._n_covariates) * self.folds.n_sums
+
+    @property
+    def _n_covariates(self) -> int:
+        return 0 if self.trend is None else len(self.trend.columns)
 
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
@@ -155,14 +169,18 @@ class ToeplitzReduction(Reduction):
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
-        transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs, self.eps)
-        waiting = {number: _Points(self.lattice, self.targets) for number in rows.members}
+        n_outputs = self.targets.n_outputs + self._n_covariates
+        transform = SumsOfRows(self.lattice.modes, n_outputs, self.eps)
+        waiting = {number: _Points(self.lattice, self.targets, self.trend) for number in rows.members}
         found = dict(total or {})
 
         def add(number: int) -> None:
-            some = transform.sums(*waiting[number].joined())
+            phases, Y, s = waiting[number].joined()
+            some = transform.sums(phases, Y, s)
+            if self.trend is not None:
+                some = TrendSums.of(some, Y, s, self._n_covariates)
             found[number] = found[number] + some if number in found else some
-            waiting[number] = _Points(self.lattice, self.targets)
+            waiting[number] = _Points(self.lattice, self.targets, self.trend)
 
         for block in rows.rows.tiles(self.tile_rows):
             for position, part in by_sum(self.folds, rows.members, block, self.tile_rows):
@@ -178,10 +196,10 @@ class ToeplitzReduction(Reduction):
 
 
 class _Points:
-    """Rows that wait for a transform, with coded targets and weights."""
+    """Rows that wait for a transform, with coded targets, covariates as further ones, and weights."""
 
-    def __init__(self, lattice: Lattice, targets: Targets) -> None:
-        self._lattice, self._targets = lattice, targets
+    def __init__(self, lattice: Lattice, targets: Targets, trend: Trend | None) -> None:
+        self._lattice, self._targets, self._trend = lattice, targets, trend
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.n_rows = 0
 
@@ -190,7 +208,10 @@ class _Points:
         s = self._targets.row_weights(block.y, block.sample_weight)
         n = block.X.shape[0]
         weights = np.ones(n) if s is None else np.asarray(s, dtype=np.float64)
-        self._parts.append((block.X, self._targets.encode(block.y), weights))
+        X, Y = block.X, self._targets.encode(block.y)
+        if self._trend is not None:
+            X, Y = self._trend.placed(X), np.hstack([Y, self._trend.covariates(X)])
+        self._parts.append((X, Y, weights))
         self.n_rows += n
 
     def joined(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
@@ -198,7 +219,8 @@ class _Points:
         parts, self._parts = self._parts, []
         if not parts:
             empty = np.empty(0)
-            return [empty for _ in self._lattice.modes], np.empty((0, self._targets.n_outputs)), empty
+            k = self._targets.n_outputs + (0 if self._trend is None else len(self._trend.columns))
+            return [empty for _ in self._lattice.modes], np.empty((0, k)), empty
         X, Y, s = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._lattice.phases(X), Y, s
 
@@ -323,6 +345,7 @@ NO_GCV = (
     "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
     "alpha='cv', which is exact for them"
 )
+NO_TREND = "a trend needs an intercept, and all rows at once; leave the trend out, or use fit on all rows"
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
@@ -335,14 +358,19 @@ class ToeplitzRidge:
     """Ridge on equispaced features, which are never made: their Gram is a Toeplitz matrix of some sums."""
 
     def refuses(self, problem: Problem) -> str | None:
+        features: Any = problem.features
+        if features.trend is not None and (problem.grows or not problem.fit_intercept):
+            return NO_TREND
         return NO_GCV if problem.penalty.search == "gcv" else None
 
     def size(self, fit: FitContext, size: Size) -> Size:
-        return ridge_size(fit.problem, size)
+        features: Any = fit.problem.features
+        n_places, n_covariates = features.sizes(size.n_columns)
+        return replace(ridge_size(fit.problem, size), n_places=n_places, n_covariates=n_covariates)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Fewer rows a transform take less memory, and more transforms."""
-        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
+        call_rows = rows_a_call(2**size.n_places * size.n_features, size.n_places)
         while True:
             yield toeplitz_plan(size, call_rows, workers)
             if call_rows <= _MIN_CALL_ROWS:
@@ -422,6 +450,13 @@ class Sums:
         own = np.flatnonzero((terms.test != 0) | (terms.used != 0))
         return [self.parts[j] for j in own], FoldTerms(terms.test[own], terms.used[own], terms.is_left_out)
 
+    def without_trend(self) -> Sums:
+        """The sums of what least squares of the covariates, over all rows, leave of the targets."""
+        beta = self.run.compute(TrendSums.least_squares, self.total)
+        calls = [(one, beta) for one in (self.total, *self.parts)]
+        total, *parts = self.run.submit_all(TrendSums.residual, calls)
+        return replace(self, total=total, parts=parts)
+
     def kept(self) -> Sums:
         """The part that is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
@@ -477,6 +512,7 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
         eps=EPS,
         tile_rows=light_segmentation(n_rows, fit.dataset.n_columns).tile_rows,
         call_rows=2 * plan.tile_rows,
+        trend=features.trend_,
     )
     tasks = FoldCuts.of(n_rows, folds.n_sums, plan.tile_rows).tasks()
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in tasks]
@@ -542,7 +578,10 @@ class Setting:
     def problem(self, sums: ToeplitzSums) -> ToeplitzProblem:
         """The ridge problem that sums pose."""
         spectrum = half_of(self.lattice.weights(self.kernel)).copy()
-        return ToeplitzProblem(self.within(sums), spectrum, self.fit_intercept)
+        own = self.within(sums)
+        if isinstance(own, TrendSums):
+            return TrendProblem(own, spectrum, self.fit_intercept)
+        return ToeplitzProblem(own, spectrum, self.fit_intercept)
 
 
 @dataclass(frozen=True)
@@ -552,6 +591,7 @@ class Solved:
     solution: RidgeSolution
     error: float  # largest relative residual
     steps: int
+    trend_error: np.ndarray  # standard errors of the last coefficients, (p, k)
 
 
 def solve(
@@ -561,24 +601,26 @@ def solve(
     tol: float,
 ) -> Solved:
     """The model of all rows; `alpha` has one value, or one a target."""
-    problem, lattice, fit_intercept = setting.problem(total), setting.lattice, setting.fit_intercept
+    problem, fit_intercept = setting.problem(total), setting.fit_intercept
     sums, k = problem.sums, len(problem.sums.b)
-    coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
+    coef, intercept, trend_error = list[np.ndarray](), np.zeros(k), list[np.ndarray]()
     residual, error, steps = np.empty(k), 0.0, 0
     for target, a in enumerate(np.broadcast_to(alpha, (k,))):
         found = problem.solve(target, float(a), Ending(_OBJECTIVE_TOL * tol, _MAX_STEPS, tol))
         error, steps = max(error, found.error), steps + found.steps
-        residual[target] = squared_error(sums, problem.toeplitz, target, problem.functions(found.c))
+        residual[target] = problem.squared_error(target, found)
         # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
         scale = np.full(found.c.shape[-1], 1.0 / math.sqrt(2.0))
         scale[0] = 1.0
         w = coef_of(whole_of(found.c * scale))
         if fit_intercept:  # mode 0 is the intercept, and no feature
             intercept[target], w[0] = w[0], 0.0
-        coef[:, target] = w
+        coef.append(np.concatenate([w, found.beta]))
+        trend_error.append(found.beta_error)
     means = sums.sums / sums.weight if fit_intercept else np.zeros(k)
     spread = np.maximum(sums.squares - sums.weight * means**2, 0.0)
-    return Solved(RidgeSolution(coef, intercept, residual, spread), error, steps)
+    solution = RidgeSolution(np.stack(coef, axis=1), intercept, residual, spread)
+    return Solved(solution, error, steps, np.stack(trend_error, axis=1))
 
 
 def solve_without(
@@ -602,7 +644,7 @@ def sampled(
     """The coefficients of a group of samples of the model, two by two, and their mean dimension."""
     problem, rng = setting.problem(total), stream(seed, "posterior", group)
     found = [problem.sample(alpha, rng) for _ in range(_N_SAMPLES // _N_GROUPS)]
-    C = [whole_of(c) for c, _ in found]
+    C = [c for c, _ in found]
     # Two real functions as one complex one, which one transform evaluates.
     pairs = [a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)]
     return np.stack(pairs), float(np.mean([dimension for _, dimension in found]))
@@ -943,6 +985,7 @@ _MAX_ALPHA = 1e100  # squares of it are finite
 def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """The fit that follows from the sums; no row is touched."""
     features, run, targets, given = sums.features, sums.run, sums.targets, problem.penalty.value
+    trend = features.trend_
     if not problem.fit_intercept:
         # Without an intercept the model fits the mean too, which the coding has subtracted.
         sums = replace(sums, offset=targets.shift / targets.scale)
@@ -960,19 +1003,21 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     if given is None or (features.chooses and sums.folds.n_sums > 1):
         run.begin_phase("search")
         unit = np.square(targets.scale)
+        searched = sums if trend is None else sums.without_trend()
         if features.chooses and sums.folds.go_by_places:
-            likely = _likeliest(sums, problem)
+            likely = _likeliest(searched, problem)
             # One alpha is as good as a grid, as the rows chose it; a given grid stays.
             choices = []
             for one in likely:
                 own = alphas if problem.penalty.grid is not None else np.array([one.alpha])
-                choice = Choice(sums, Grid(sums.lattice, None, own, unit, sums.offset, problem.fit_intercept))
+                grid = Grid(sums.lattice, None, own, unit, sums.offset, problem.fit_intercept)
+                choice = Choice(searched, grid)
                 choices.append((choice, [choice.likely(one)]))
         else:
             # No kernel is asked to be resolved better than the one that the lattice was made for.
             tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
             grid = Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept)
-            choice = Choice(sums, grid)
+            choice = Choice(searched, grid)
             choice.by_one_fold()
             likely, choices = [], [(choice, choice.finalists())]
         if given is None:
@@ -1020,12 +1065,27 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             "kernel_error": chosen.kernel_error_,
             "relative_residual": found.error,
             "steps": found.steps,
+            **({} if trend is None else _of_trend(trend, sums, found, setting.lattice.n_modes)),
         },
         features=chosen,
         status=Status.CONVERGED if is_solved else Status.NOT_CONVERGED,
         shortfall=None if is_solved else shortfall,
         grams=replace(sums, chosen=Chosen(setting, found.solution.residual, problem.seed)),
     )
+
+
+def _of_trend(trend: Trend, sums: Sums, found: Solved, n_modes: int) -> dict[str, Any]:
+    """Entries of a report: beta with standard errors in own units, (p, k), and ‖w‖ of the lattice."""
+    coef, names = found.solution.coef, None if sums.fit is None else sums.fit.dataset.column_names
+    unit = sums.targets.scale / np.array(trend.scale)[:, None]
+    return {
+        "trend": {
+            "columns": [str(j) if names is None else names[j] for j in trend.columns],
+            "coef": (coef[n_modes:] * unit).tolist(),
+            "std_error": (found.trend_error * unit).tolist(),
+        },
+        "rkhs_norm": rkhs_norm(coef[:n_modes] * sums.targets.scale),
+    }
 
 
 def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
@@ -1048,7 +1108,8 @@ _SAMPLE_PRODUCTS = 60  # presumed of a sample
 
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
-    s, d, threads = size, size.n_columns, workers.threads_per_worker
+    s, d, threads = size, size.n_places, workers.threads_per_worker
+    k = s.n_outputs + s.n_covariates
     cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
     # v has 4m + 1 modes a coordinate where b has 2m + 1.
     n_v = 2.0**d * s.n_features
@@ -1058,13 +1119,13 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
-    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    of_a_sum = 8.0 * s.n_features * (2**d + k)
     partial = of_a_sum * (s.n_sums if cuts.together else 1)
-    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
+    of_waiting, of_summed = bytes_a_row(d, k)
     # Contiguous folds may have all rows of a run.
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
-    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
+    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if k > 1 else 0)
     sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
     solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
@@ -1079,7 +1140,7 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
         flops=of_rows + of_grids + solving,
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
-        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * k)),
     )
 
 
@@ -1090,7 +1151,7 @@ def toeplitz_products(size: Size) -> int:
 
 def with_samples(plan: Plan) -> Plan:
     """The plan with samples of the posterior, whose Lanczos vectors a thread holds for one at a time."""
-    s, d = plan.size, plan.size.n_columns
+    s, d = plan.size, plan.size.n_places
     products = _N_SAMPLES * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     samples = 4.0 * _N_SAMPLES * s.n_features

@@ -977,6 +977,8 @@ def unwritten(problem: Problem) -> str | None:
     features: Any = problem.features
     if not problem.is_equispaced:
         return None
+    if features.trend is not None:
+        return "a trend beside equispaced features is for ridge with solver='auto'; leave it out for others"
     if features.n_components is not None and not features.chosen_kernel.has_undecided_smoothness:
         return None
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -288,14 +288,16 @@ class Problem:
     def _folds_for(self, folds: Folds, dataset: Dataset) -> Folds:
         """The folds that these rows have; of a mere number, whole groups where there are some."""
         if isinstance(folds, AutoFolds):
-            is_map = folds.is_free and self.is_equispaced and dataset.n_columns in (2, 3)
-            is_map &= dataset.n_rows >= _MIN_ROWS_OF_MAP
+            n, names, features = dataset.n_columns, dataset.column_names, cast("Any", self.features)
+            places = features.places(n, names)[0] if self.is_equispaced else []
+            is_map = folds.is_free and len(places) in (2, 3) and dataset.n_rows >= _MIN_ROWS_OF_MAP
             if dataset.groups is not None or is_map:
                 from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them
 
                 # On a map predictions are wanted where rows are missing, farther than rows at random are.
-                n, seed, places = folds.n_folds, folds.seed, dataset.column_names or range(dataset.n_columns)
-                gaps = BlockFolds([*places], n_folds=n, like="gaps", seed=seed)
+                n, seed = folds.n_folds, folds.seed
+                columns = [j if names is None else names[j] for j in places]
+                gaps = BlockFolds(columns, n_folds=n, like="gaps", seed=seed)
                 folds = gaps if dataset.groups is None else GroupFolds(None, n, seed)
         return folds.of_dataset(dataset)
 

@@ -581,7 +581,7 @@ def _kernel_or_features(fit: PreparedFit, features: Any, X: Any) -> np.ndarray |
     if Trait.SPARSE in specification.traits or specification.n_features <= _MOST_DENSE_FEATURES:
         Z = in_float64(specification.build().apply(X))
         F = _smaller(Z) if isinstance(Z, np.ndarray) else dense_rows(Z @ Z.T)
-    elif kernel is not None:
+    elif kernel is not None and Trait.TREND not in specification.traits:
         F = kernel(X)
     else:
         return None

@@ -8,8 +8,9 @@ import math
 import re
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -41,6 +42,7 @@ def predict_raster(
     grid: Mapping[Any, Any],
     out: str,
     *,
+    covariates: Mapping[str, Any] | None = None,
     return_std: bool | str = False,
     draws: int = 0,
     random_state: int | None = 0,
@@ -60,9 +62,12 @@ def predict_raster(
     model : fitted estimator or Model
     grid : mapping of column to 1-D array-like
         The coordinates of each column of the model: by name, or by number where columns have no names. Times,
-        where the fit took a column of times as seconds.
+        where the fit took a column of times as seconds. Not of the covariates of a trend.
     out : str
         Path or URL.
+    covariates : xarray Dataset, or mapping of column to array, optional
+        Those of a trend in the cells: dimensions of an xarray variable are found by their names, those of
+        other arrays are in the order of `grid`. Cells of NaN have no prediction.
     return_std : bool or "observation"
         Also write standard deviations, of f or of new observations, if the model has them.
     draws : int
@@ -120,6 +125,7 @@ def predict_raster(
     names = [str(name) for name in axes]
     shape = tuple(len(x) for x in axes.values())
     location = Location.of(out, storage_options)
+    beside = _covariates(frozen, axes, covariates)
     n_values = 1 if frozen.is_classifier else frozen.n_outputs
     n_values += (bool(return_std) + draws) * frozen.n_outputs
     chunks = _chunks(shape, n_values)
@@ -137,11 +143,11 @@ def predict_raster(
         layers = _created(
             fresh, frozen, reference, names, axes, chunks, with_std=bool(return_std), n_draws=draws
         )
-        order = [list(axes).index(name) for name in _columns(frozen)]
+        order = [list(axes).index(name) for name in _columns(frozen) if name in axes]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
         # A block is a chunk of the arrays: no two tasks write to one, and one that is repeated writes the
         # same bytes.
-        blocks = _blocks(list(axes.values()), chunks)
+        blocks = _blocks(list(axes.values()), chunks, beside)
         n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
         _finish(fresh, frozen, reference, names)
     if n_outside == math.prod(shape):
@@ -168,7 +174,8 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
     """Coordinates in the order of the grid; raises InputError unless all columns have some."""
     if not isinstance(grid, Mapping):
         raise InputError(f"grid must map each column to its coordinates, got {type(grid).__name__}")
-    known = _columns(model)
+    off_axes = _off_axes(model)
+    known = [name for j, name in enumerate(_columns(model)) if j not in off_axes]
     if unknown := [name for name in grid if name not in known]:
         raise InputError(
             f"the model has no column {unknown[0]!r}; its columns are {listed(list(map(str, known)))}"
@@ -180,6 +187,46 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
     if nested := [name for name in map(str, grid) if "/" in name]:
         raise InputError(f"a column {nested[0]!r} cannot name a dimension, as it has a slash; rename it")
     return {name: _coordinates(name, values, _time_step(model, name)) for name, values in grid.items()}
+
+
+def _off_axes(model: Model) -> list[int]:
+    """Numbers of the columns that are no dimension: covariates that are not a coordinate as well."""
+    trend = getattr(model.specification, "trend", None)
+    return [] if trend is None else [j for j in range(model.n_columns) if j not in trend.places]
+
+
+def _covariates(
+    model: Model, axes: Mapping[Any, np.ndarray], given: Mapping[str, Any] | None
+) -> dict[int, Any]:
+    """The covariates by number, with the dimensions of the grid; xarray's need not be in memory."""
+    dimensions, shape = [str(name) for name in axes], tuple(map(len, axes.values()))
+    found = dict[int, Any]()
+    for j in _off_axes(model):
+        name = _columns(model)[j]
+        if given is None or name not in given:
+            raise InputError(
+                f"the model has a covariate {name!r}; give its values in the cells as covariates"
+            )
+        found[j] = given[name]
+        if hasattr(found[j], "dims"):
+            if {*found[j].dims} != {*dimensions}:
+                raise InputError(
+                    f"covariate {name!r} has dimensions {[*found[j].dims]}, and the grid has {dimensions}"
+                )
+            found[j] = found[j].transpose(*dimensions)
+        if np.shape(found[j]) != shape:
+            raise InputError(f"covariate {name!r} has shape {np.shape(found[j])}, and the grid {shape}")
+        # Without coordinates of its own xarray would count cells.
+        known = getattr(found[j], "coords", {})
+        coordinates = {name: np.asarray(known[name]) for name in dimensions if name in known}
+        for dimension, x in zip(dimensions, axes.values(), strict=True):
+            other = coordinates.get(dimension, x)
+            if other.dtype.kind in "iuf" and not np.allclose(other, x):
+                raise InputError(
+                    f"covariate {name!r} has other coordinates of {dimension!r} than the grid; bring it "
+                    f"there first, by its reindex or interp"
+                )
+    return found
 
 
 def _coordinates(name: Any, values: Any, step: SecondsStep | None) -> np.ndarray:
@@ -235,15 +282,19 @@ class GridBlock:
     stop: int
     corner: tuple[int, ...]
     axes: tuple[np.ndarray, ...]
+    covariates: Mapping[int, Any]  # by number of their columns, with the dimensions of the grid
 
 
-def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock]:
+def _blocks(
+    axes: Sequence[np.ndarray], chunks: Sequence[int], covariates: Mapping[int, Any]
+) -> list[GridBlock]:
     corners = itertools.product(*(range(0, len(x), n) for x, n in zip(axes, chunks, strict=True)))
     blocks, start = [], 0
     for corner in corners:
         own = tuple(x[i : i + n] for x, i, n in zip(axes, corner, chunks, strict=True))
         stop = start + math.prod(map(len, own))
-        blocks.append(GridBlock(start, stop, corner, own))
+        region = tuple(slice(i, i + len(x)) for i, x in zip(corner, own, strict=True))
+        blocks.append(GridBlock(start, stop, corner, own, {j: A[region] for j, A in covariates.items()}))
         start = stop
     return blocks
 
@@ -334,22 +385,25 @@ def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
     # Equispaced features separate: m·(N + cells) products in place of a transform of scattered points. Other
     # maps have no values on a grid, and take the cells as rows.
     F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
-    if F is None:
-        return model.decision(_cells(axes)).reshape(*map(len, axes), model.n_outputs)
-    return F + model.intercept
+    return _by_cells(model, axes, model.decision) if F is None else F + model.intercept
 
 
 def grid_std(model: Model, axes: Sequence[np.ndarray], of: str) -> np.ndarray:
     """`Model.std` on the same grid, (n_1, …, n_d), or with several targets last."""
     S = model.check_has_std().std_on_grid(model.specification.build(model.arrays), axes)
-    if S is not None:
-        return model.finished_std(S, of)
-    S = model.std(_cells(axes), of=of)
-    return S.reshape(*map(len, axes), *S.shape[1:])
+    return _by_cells(model, axes, partial(model.std, of=of)) if S is None else model.finished_std(S, of)
 
 
-def _cells(axes: Sequence[np.ndarray]) -> np.ndarray:
-    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
+def _by_cells(
+    model: Model, axes: Sequence[np.ndarray], method: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    cells = model.specification.cells(axes)
+    X = cells.reshape(-1, model.n_columns)
+    complete = ~np.isnan(X).any(axis=1)
+    found = method(X[complete])
+    values = np.full((len(X), *found.shape[1:]), np.nan)
+    values[complete] = found
+    return values.reshape(*cells.shape[:-1], *found.shape[1:])
 
 
 @dataclass(frozen=True)
@@ -373,7 +427,13 @@ class RasterReduction(Reduction):
 
     def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
         model = self.model.restored(arrays)
-        axes = [block.axes[i] for i in self.order]
+        of_axes = iter(self.order)
+        axes = [
+            np.asarray(block.covariates[j], np.float64).transpose(self.order)
+            if j in block.covariates
+            else block.axes[next(of_axes)]
+            for j in range(model.n_columns)
+        ]
         F = grid_values(model, axes)
         # Outside the bounds every output is NaN.
         is_outside = np.isnan(F[..., 0])

@@ -149,3 +149,47 @@ def test_bounds_periods_and_grids_name_columns_or_number_them(distrff, places, t
     assert distrff("fit", tmp_path / "plain.zarr", *words).code == 0
     done = distrff("raster", model, "--grid", "1=9.5:14.5:6", "--grid", "0=-1:1:5", "--out", out, "--json")
     assert done.json["n_outside"] == 0 and done.json["shape"] == [6, 5]
+
+
+def test_a_trend_from_fit_to_raster(distrff, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.uniform(0, 1, (400, 3)), columns=["lon", "lat", "shade"])
+    frame["heat"] = np.sin(5 * frame.lon) - 2 * frame.shade + 0.05 * rng.standard_normal(400)
+    frame.to_parquet(tmp_path / "rows.parquet", index=False)
+    words = ("--target", "heat", "--trend", "shade", "--nu", 1.5, "--n-components", 2000, "--alpha", 0.01)
+    fit = (
+        "fit",
+        tmp_path / "rows.parquet",
+        *words,
+        "--bounds",
+        "lon=0:1",
+        "--bounds",
+        "lat=0:1",
+        "--include-std",
+    )
+    done = distrff(
+        *fit, "--length-scale", 0.5, "--out", tmp_path / "m.zarr", "--json", "--report", tmp_path / "m.html"
+    )
+    told = done.json["trend"]
+    assert told["columns"] == ["shade"]
+    assert abs(told["coef"][0][0] + 2) < 6 * told["std_error"][0][0] < 0.5
+    shade = xr.Dataset({"shade": (("lat", "lon"), rng.uniform(0, 1, (3, 4)))})
+    shade.to_zarr(tmp_path / "shade.zarr")
+    raster = (
+        "raster",
+        tmp_path / "m.zarr",
+        "--grid",
+        "lon=0:1:4",
+        "--grid",
+        "lat=0:1:3",
+        "--out",
+        tmp_path / "r.zarr",
+    )
+    refused = distrff(*raster)
+    assert refused.code != 0 and "covariate 'shade'" in refused.stderr
+    assert distrff(*raster, "--covariates", tmp_path / "none.nc").code != 0
+    assert distrff(*raster, "--covariates", tmp_path / "shade.zarr", "--return-std").code == 0
+    lon, lat = np.meshgrid(np.linspace(0, 1, 4), np.linspace(0, 1, 3))
+    cells = pd.DataFrame({"lon": lon.ravel(), "lat": lat.ravel(), "shade": shade.shade.to_numpy().ravel()})
+    mean = load_model(str(tmp_path / "m.zarr")).predict(cells).reshape(3, 4)
+    np.testing.assert_allclose(xr.open_zarr(tmp_path / "r.zarr").prediction.T, mean, atol=1e-6)

@@ -262,8 +262,8 @@ def test_deviations_are_those_of_the_posterior(rng, fit_intercept):
     noise = np.sum((y - Z @ w) ** 2) / (len(y) - dimension)
     expected = np.sqrt(noise * np.einsum("ij,ji->i", Zs, np.linalg.solve(M, Zs.T)))
     posterior = model.model_.posterior
-    # The mean of 64 estimates c*·A·c, each of variance 2·dimension at most; six deviations.
-    assert abs(posterior.effective_dimension - dimension) < 6 * np.sqrt(2 * dimension / 64)
+    # The mean of 64 estimates N − alpha‖x‖², each of variance 2·N at most; six deviations.
+    assert abs(posterior.effective_dimension - dimension) < 6 * np.sqrt(2 * len(M) / 64)
     # Of one row the relative deviation is 1/√128 = 9 %; six of them, and the noise.
     assert np.abs(found / expected - 1).max() < 0.6
     assert np.mean(found / expected) == pytest.approx(1, abs=0.2)
