@@ -18,8 +18,7 @@ from distrff.cli.build import checked_map, estimator_and_data, fit_options, map_
 from distrff.cli.command import AS_JSON, Result, command, flag, given, parameter
 from distrff.cli.data import chosen, cluster_options, open_data, row_options, workers_of
 from distrff.errors import ClusterError, InputError, PlanRefused
-from distrff.utils.html import Table, part_lines
-from distrff.utils.text import human_bytes, si_text
+from distrff.utils.text import Table, human_bytes, part_lines, si_text
 
 if TYPE_CHECKING:
     from distributed import Future

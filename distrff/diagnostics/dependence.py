@@ -43,8 +43,8 @@ from distrff.preprocessing.table import (
     SecondsStep,
 )
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.html import Table
 from distrff.utils.random import resolve_seed
+from distrff.utils.text import Table
 from distrff.utils.validation import check_count
 
 _GRID_SIZE = 20

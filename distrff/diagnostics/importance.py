@@ -25,10 +25,19 @@ from distrff.model.model import Model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
-from distrff.utils.html import Bars, Part, Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.serialize import strict
-from distrff.utils.text import listed, number_text
+from distrff.utils.text import (
+    Bars,
+    Part,
+    Section,
+    Table,
+    html_card,
+    listed,
+    number_text,
+    page_lines,
+    part_lines,
+)
 from distrff.utils.validation import check_count, is_finite
 
 MAX_ROWS = 20_000

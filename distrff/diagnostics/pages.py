@@ -18,8 +18,7 @@ import numpy as np
 
 from distrff.diagnostics import plots
 from distrff.diagnostics.plots import COLORS, NEAR, known_numbers
-from distrff.utils.html import Chart
-from distrff.utils.text import column_text, number_text
+from distrff.utils.text import Chart, column_text, number_text
 
 _WIDTH, _HEIGHT = 400, 250  # in points, so that text is readable on a telephone
 _AXES_HEIGHT = 150  # at least

@@ -6,9 +6,21 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page, page_lines
 from distrff.utils.serialize import StrictMapping
-from distrff.utils.text import column_text, listed, number_text
+from distrff.utils.text import (
+    Bars,
+    Facts,
+    Items,
+    Part,
+    Section,
+    Table,
+    column_text,
+    html_card,
+    html_page,
+    listed,
+    number_text,
+    page_lines,
+)
 
 _MAX_CLASSES = 30  # as rows of a table
 _MAX_LINES = 10  # as lines of text

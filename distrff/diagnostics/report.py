@@ -7,9 +7,23 @@ from typing import Any
 
 from distrff.diagnostics.quality import OF_VARIANCE, quality_lines, quality_sections
 from distrff.errors import DataWarning, InputError, warn
-from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.serialize import StrictMapping
-from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
+from distrff.utils.text import (
+    Bars,
+    Chart,
+    Facts,
+    Items,
+    Part,
+    Section,
+    Table,
+    html_card,
+    html_page,
+    human_bytes,
+    human_seconds,
+    kernel_text,
+    number_text,
+    quantity_text,
+)
 
 
 class FitReport(StrictMapping):

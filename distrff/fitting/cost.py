@@ -22,8 +22,7 @@ from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.fitted import KEY_ROWS, MapCost
 from distrff.io.storage import SPAN_BYTES
-from distrff.utils.html import Bars, Section, html_card
-from distrff.utils.text import human_bytes, human_seconds, number_text
+from distrff.utils.text import Bars, Section, html_card, human_bytes, human_seconds, number_text
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
 _USABLE_SHARE = 0.8

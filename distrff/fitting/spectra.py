@@ -17,8 +17,7 @@ from distrff.engine.run import Run
 from distrff.features.equispaced import Lattice, scaled_widths
 from distrff.kernels.base import Kernel, Sum
 from distrff.kernels.stationary import Gaussian, Matern
-from distrff.solvers.evidence import Climbed, climb
-from distrff.solvers.toeplitz import ToeplitzSums, half_of
+from distrff.solvers.toeplitz import Climbed, ToeplitzSums, climb, half_of
 
 _ROUGHEST, _SMOOTHEST = 0.25, 10.0  # ν; from the last one on Gaussian, which differs by less than data tell
 _FEWEST_LOG, _MOST_LOG = -300.0, 300.0

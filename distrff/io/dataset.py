@@ -30,10 +30,9 @@ from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.folds import Keys
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns, in_one_layout, joined_rows
-from distrff.utils.html import html_card
 from distrff.utils.process import check_cancelled
 from distrff.utils.random import group_of, new_key
-from distrff.utils.text import human_bytes, listed, number_text
+from distrff.utils.text import html_card, human_bytes, listed, number_text
 
 if TYPE_CHECKING:  # see arrays
     import dask.array as da

@@ -29,8 +29,14 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from distrff.errors import DistrffError, InputError, InputTypeError, ModelFileError, access_remedy
-from distrff.utils.html import GENERATOR
-from distrff.utils.text import human_seconds, in_one_line, public_name, public_text, refuse_open_secret
+from distrff.utils.text import (
+    GENERATOR,
+    human_seconds,
+    in_one_line,
+    public_name,
+    public_text,
+    refuse_open_secret,
+)
 from distrff.utils.validation import refuse_loose_json, storable
 
 ROOT = "distrff"  # the attribute of a root zarr.json with the header of what distrff wrote there

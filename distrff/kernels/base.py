@@ -16,8 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError
-from distrff.utils.html import Bars, Section, html_card
-from distrff.utils.text import kernel_text, number_text
+from distrff.utils.text import Bars, Section, html_card, kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, is_number, positive_number
 
 # By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the

@@ -28,9 +28,8 @@ from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
-from distrff.utils.html import html_card
 from distrff.utils.random import resolve_seed
-from distrff.utils.text import kernel_text, listed, number_text
+from distrff.utils.text import html_card, kernel_text, listed, number_text
 from distrff.utils.validation import check_count, one_of
 
 Posterior = PosteriorFactor | PosteriorSamples

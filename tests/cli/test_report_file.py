@@ -6,7 +6,7 @@ from distrff import KernelRidge, load_model
 from distrff.errors import InputError
 from distrff.io.storage import PAGE as KIND
 from distrff.io.storage import Location, write_file
-from distrff.utils.html import html_page
+from distrff.utils.text import html_page
 
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0)
 OF_FLAG = ("--target", "flag", "--columns", "a,b")

@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator
 
 from distrff.diagnostics import pages as page_charts
 from distrff.diagnostics.report import FitReport
-from distrff.utils.html import Chart
+from distrff.utils.text import Chart
 from tests.support.pages import headings, parse, words
 
 BARE = {
