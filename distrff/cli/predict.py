@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import click
@@ -191,9 +192,7 @@ def raster(model: str, grids: tuple[str, ...], beside: str | None, **options: An
 def _opened(path: str) -> Any:
     """The dataset that xarray opens, not yet read."""
     try:
-        import xarray as xr
-
-        return xr.open_dataset(path)
+        return import_module("xarray").open_dataset(path)
     except (ImportError, OSError, ValueError) as error:
         raise InputError(f"--covariates {path} could not be opened by xarray ({error})") from error
 

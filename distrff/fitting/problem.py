@@ -295,10 +295,13 @@ class Problem:
                 from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them
 
                 # On a map predictions are wanted where rows are missing, farther than rows at random are.
-                n, seed = folds.n_folds, folds.seed
+                n_folds, seed = folds.n_folds, folds.seed
                 columns = [j if names is None else names[j] for j in places]
-                gaps = BlockFolds(columns, n_folds=n, like="gaps", seed=seed)
-                folds = gaps if dataset.groups is None else GroupFolds(None, n, seed)
+                folds = (
+                    BlockFolds(columns, n_folds=n_folds, like="gaps", seed=seed)
+                    if dataset.groups is None
+                    else GroupFolds(None, n_folds, seed)
+                )
         return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
