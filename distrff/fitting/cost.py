@@ -71,7 +71,7 @@ class Size:
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
     saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
     n_places: int = 0  # columns of a lattice of frequencies; 0 for all
-    n_covariates: int = 0  # of a trend beside it
+    n_covariates: int = 0  # beside it
 
     @property
     def column_entries(self) -> float:

@@ -295,10 +295,10 @@ class Problem:
                 from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them
 
                 # On a map predictions are wanted where rows are missing, farther than rows at random are.
-                n, seed = folds.n_folds, folds.seed
-                columns = [j if names is None else names[j] for j in places]
-                gaps = BlockFolds(columns, n_folds=n, like="gaps", seed=seed)
-                folds = gaps if dataset.groups is None else GroupFolds(None, n, seed)
+                how: dict[str, Any] = {"n_folds": folds.n_folds, "seed": folds.seed}
+                columns = [(names or range(n))[j] for j in places]
+                of_groups = dataset.groups is not None
+                folds = GroupFolds(None, **how) if of_groups else BlockFolds(columns, like="gaps", **how)
         return folds.of_dataset(dataset)
 
     def check_dataset(self, dataset: Dataset) -> None:
