@@ -235,7 +235,7 @@ class Toeplitz:
 
 # An approximate inverse: exact for the modes of most weight, which alone reach across gaps.
 
-_MOST_PAIRS, _MODES_A_PAIR = 1000, 32  # of modes ±j; of fewer than twice as many modes all are coarse
+_MOST_PAIRS, _MODES_A_PAIR = 1000, 32  # of modes ±j
 
 
 class CoarseModes:
@@ -254,8 +254,7 @@ class CoarseModes:
         places = np.arange(flat.size)
         is_first = (places % weights.shape[-1] > 0) | (places > self._zero)
         firsts = places[is_first]
-        few = max(_MOST_PAIRS // 4, _n_real(weights.shape) // _MODES_A_PAIR)
-        n = len(firsts) if len(firsts) <= _MOST_PAIRS else min(_MOST_PAIRS, few)
+        n = min(_MOST_PAIRS, _n_real(weights.shape) // _MODES_A_PAIR)
         chosen = firsts[np.argpartition(-flat[firsts], n - 1)[:n]] if n else firsts[:0]
         self._places = np.sort(chosen)
         self.modes = np.stack(np.unravel_index(self._places, weights.shape), axis=1)
@@ -358,6 +357,7 @@ class Preconditioner:
 
 # The ridge problem of a kernel.
 
+_DIAGONAL_STEPS = 30  # after which the coarse modes are solved exactly
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
 _NO_WEIGHT = 1e-100  # of √w, which for a smooth kernel may be as small as floats go
@@ -488,7 +488,9 @@ class ToeplitzProblem:
         step·(r*·z), section 4 of Strakoš and Tichý 2002.
         """
         objective_tol, max_steps, tol = ending
-        preconditioner, size = self.preconditioner(alpha), norm(B)
+        # A factor of 2,000 numbers takes as long as some dozen steps, which suffice where rows fill the box.
+        is_coarse = self._kept.get("alpha") == alpha
+        diagonal, size = self.diagonal(alpha), norm(B)
         c = np.zeros_like(B) if start is None else start.copy()
         r = B.copy() if start is None else B - self.product(c, alpha)
         objective = at_zero - inner(B, c) - inner(r, c)
@@ -501,7 +503,9 @@ class ToeplitzProblem:
             has_settled = len(gains) >= _RECENT and sum(gains[-_RECENT:]) <= objective_tol * abs(objective)
             if error <= tol * size and (has_settled or error <= _ROUNDING * size):
                 break
-            z = preconditioner.inverse(r)
+            if len(gains) == _DIAGONAL_STEPS and not is_coarse:
+                is_coarse, before = True, np.inf  # begins anew from here
+            z = self.preconditioner(alpha).inverse(r) if is_coarse else r / diagonal
             decrease = inner(r, z)
             p *= decrease / before
             p += z
@@ -898,6 +902,8 @@ def _of_problem(
     problem: ToeplitzProblem, n_rows: float, seed: int, functions: Sequence[np.ndarray]
 ) -> Evidence:
     k, shape = len(problem.sums.b), problem.weights.shape
+    # Solutions use it as well once it is there.
+    log_determinant = problem.preconditioner(1.0).log_determinant
     value, explained, found = 0.0, np.zeros(shape), list[np.ndarray]()
     for target in range(k):
         start = problem.coefficients(functions[target]) if functions else None
@@ -907,7 +913,6 @@ def _of_problem(
         explained += np.square(np.abs(one.c)) * (n_rows / J)
         found.append(problem.functions(one.c))
     variance = np.zeros(shape)
-    log_determinant = problem.preconditioner(1.0).log_determinant
     n_probes = int(np.clip(_PROBED_MODES // variance.size, _FEWEST_PROBES, _MOST_PROBES))
     for probe in range(n_probes):
         z = problem.normal(stream(seed, "probe", probe))

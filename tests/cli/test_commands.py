@@ -70,7 +70,7 @@ def test_a_metric(distrff, rows, tmp_path):
     given = '{"kernel": "matern", "metric": [[1, 0, 0.5], [0, 2, 0]]}'
     for kernel in (("--metric", "learned"), ("--kernel", given, "--features", "nystroem")):
         done = distrff("fit", rows.zarr, *words, *kernel, "--out", out, "--overwrite")
-        assert "metric=ndarray[" in done.json["kernel"]
+        assert "metric=" in done.json["kernel"]
         inspected = distrff("inspect", out, "--json").json
         r, d = inspected["metric"]
         assert (d, inspected["n_columns"], inspected["n_components"]) == (3, 3, 16)

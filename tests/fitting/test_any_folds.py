@@ -384,7 +384,8 @@ def test_samples_of_searches_are_split_as_the_folds(rng: np.random.Generator, cv
     sample, folds = fit.statistics.sample(), fit.problem.held_out
     split = _split_by_folds(folds, sample)
     assert split is not None
-    held_out, fitted, units = split
+    held_out, fitted, units, go_by_places = split
+    assert go_by_places == isinstance(folds, BlockFolds)
     assert not (held_out & fitted).any()
     assert 0 < held_out.mean() <= 0.6 and fitted.any()
     if isinstance(cv, GroupFolds):

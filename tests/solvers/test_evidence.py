@@ -86,14 +86,15 @@ def test_the_slope_is_that_of_the_value(rows, fit_intercept):
         assert abs(np.mean(slopes) - (up - down) / (2 * step)) <= 6 * spread + 5e-3 * size
 
 
-def test_modes_that_no_row_decides_are_left_out(rows, monkeypatch):
-    monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", 1000)
+def test_modes_that_no_row_decides_are_left_out(rows):
     J = np.meshgrid(*(np.arange(-m, m + 1) for m in MODES), indexing="ij")
     smooth = 100.0 * np.exp(-sum(np.square(j) for j in J))
     found = found_for(rows, smooth, True, 0)
     assert found.slope.shape == half_of(smooth).shape
     assert not found.slope[0].any() and not found.slope[:, -1].any()
-    assert found.value == pytest.approx(dense_value(rows, smooth, True), abs=0.1 + 1e-3 * N_ROWS)
+    values = [found_for(rows, smooth, True, seed).value for seed in range(8)]
+    spread = np.std(values) / np.sqrt(len(values))
+    assert abs(np.mean(values) - dense_value(rows, smooth, True)) <= 6 * spread + 0.1 + 2e-3 * N_ROWS
 
 
 class OneWidth:
