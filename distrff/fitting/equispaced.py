@@ -171,7 +171,9 @@ class ToeplitzReduction(Reduction):
     ) -> dict[int, ToeplitzSums]:
         n_outputs = self.targets.n_outputs + self._n_covariates
         transform = SumsOfRows(self.lattice.modes, n_outputs, self.eps)
-        waiting = {number: _Points(self.lattice, self.targets, self.trend) for number in rows.members}
+        waiting = {
+            number: _Points(self.lattice, self.targets, self.trend, n_outputs) for number in rows.members
+        }
         found = dict(total or {})
 
         def add(number: int) -> None:
@@ -180,7 +182,7 @@ class ToeplitzReduction(Reduction):
             if self.trend is not None:
                 some = TrendSums.of(some, Y, s, self._n_covariates)
             found[number] = found[number] + some if number in found else some
-            waiting[number] = _Points(self.lattice, self.targets, self.trend)
+            waiting[number] = _Points(self.lattice, self.targets, self.trend, n_outputs)
 
         for block in rows.rows.tiles(self.tile_rows):
             for position, part in by_sum(self.folds, rows.members, block, self.tile_rows):
@@ -198,8 +200,8 @@ class ToeplitzReduction(Reduction):
 class _Points:
     """Rows that wait for a transform, with coded targets, covariates as further ones, and weights."""
 
-    def __init__(self, lattice: Lattice, targets: Targets, trend: Trend | None) -> None:
-        self._lattice, self._targets, self._trend = lattice, targets, trend
+    def __init__(self, lattice: Lattice, targets: Targets, trend: Trend | None, n_outputs: int) -> None:
+        self._lattice, self._targets, self._trend, self._n_outputs = lattice, targets, trend, n_outputs
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.n_rows = 0
 
@@ -219,8 +221,7 @@ class _Points:
         parts, self._parts = self._parts, []
         if not parts:
             empty = np.empty(0)
-            k = self._targets.n_outputs + (0 if self._trend is None else len(self._trend.columns))
-            return [empty for _ in self._lattice.modes], np.empty((0, k)), empty
+            return [empty for _ in self._lattice.modes], np.empty((0, self._n_outputs)), empty
         X, Y, s = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._lattice.phases(X), Y, s
 

@@ -922,7 +922,8 @@ def _of_problem(
     # Of a mode whose conjugate is left out both parts are kept.
     n_parts = np.full(shape, 2.0)
     n_parts[..., 0] = 1.0
-    decided, slope = n_parts - variance, k * (n_parts - variance) - explained
+    decided = n_parts - variance
+    slope = k * decided - explained
     share = np.clip(decided / n_parts, 0.0, 1.0)
     information = k * n_parts * np.square(share)
     if problem.fit_intercept:
