@@ -24,7 +24,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from distrff.errors import InputError
 from distrff.utils.arrays import Sums
-from distrff.utils.linalg import factor, inner, norm, solve_factor
+from distrff.utils.linalg import factor, inner, inverse_of_triangle, norm, solve_factor
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import stream
 
@@ -235,7 +235,7 @@ class Toeplitz:
 
 # An approximate inverse: exact for the modes of most weight, which alone reach across gaps.
 
-_MOST_PAIRS, _MODES_A_PAIR = 1000, 32  # of modes ±j
+_FEWEST_PAIRS, _MOST_PAIRS, _MODES_A_PAIR = 250, 1000, 16  # of modes ±j
 
 
 class CoarseModes:
@@ -254,7 +254,7 @@ class CoarseModes:
         places = np.arange(flat.size)
         is_first = (places % weights.shape[-1] > 0) | (places > self._zero)
         firsts = places[is_first]
-        n = min(_MOST_PAIRS, _n_real(weights.shape) // _MODES_A_PAIR)
+        n = min(_MOST_PAIRS, max(_FEWEST_PAIRS, _n_real(weights.shape) // _MODES_A_PAIR), len(firsts))
         chosen = firsts[np.argpartition(-flat[firsts], n - 1)[:n]] if n else firsts[:0]
         self._places = np.sort(chosen)
         self.modes = np.stack(np.unravel_index(self._places, weights.shape), axis=1)
@@ -341,6 +341,16 @@ class Preconditioner:
             total += 2.0 * float(np.log(np.diag(self._L)).sum()) - places[0]
             total -= 2.0 * float((places[1 : n + 1] / scale).sum())
         return total
+
+    def variances(self) -> np.ndarray:
+        """E|x|² of each mode that is kept, for x = P^{−½ᵀ}z of a normal z."""
+        x = np.full(self._root_diagonal.shape, np.sqrt(2.0) + 0j)  # two parts, of which the first's
+        x[..., 0] = 1.0  # conjugates are kept
+        x /= self._root_diagonal
+        if self._L is not None:
+            own = np.square(inverse_of_triangle(self._L)).sum(axis=0)
+            self._coarse.put(np.sqrt(own), x)
+        return np.square(np.abs(x))
 
     def half(self, r: np.ndarray, *, transposed: bool = False) -> np.ndarray:
         """P^{−½}r for P = P^½·P^{½ᵀ}, or P^{−½ᵀ}r."""
@@ -534,6 +544,13 @@ class ToeplitzProblem:
     def normal(self, rng: np.random.Generator) -> np.ndarray:
         """Numbers of independent unit normals on the whole lattice."""
         return _hermitian_normal(rng, self.weights.shape)
+
+    def probe(self, rng: np.random.Generator) -> np.ndarray:
+        """Numbers of the same covariance and given sizes, so that traces vary by what is beside the diagonal."""
+        z = self.normal(rng)
+        z /= np.abs(z)
+        z[..., 1:] *= np.sqrt(2.0)
+        return z
 
     def root_inverse(self, z: np.ndarray, alpha: float, tol: float) -> RootInverse:
         """M^{−½}z of the covariance M⁻¹ for a normal z, and zᵀlog(M)z, M = √w·T·√w + alpha·P.
@@ -834,7 +851,7 @@ def _inners(first: Iterable[np.ndarray], second: Sequence[np.ndarray] | np.ndarr
 # vectors (Ubaru, Chen and Saad 2017, SIAM J. Matrix Anal. Appl. 38), the same for all spectra. Its slope by
 # log w_j is γ_j − n·|c_j|²/J, where γ_j = 1 − (M⁻¹)_jj is the share of a mode that rows decide.
 
-_FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 16, 2**14  # few modes leave a determinant more open
+_FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 4, 2**14  # few modes leave a determinant more open
 _PROBE_TOL, _ENDING = 0.01, Ending(1e-4, 300)
 
 
@@ -903,7 +920,8 @@ def _of_problem(
 ) -> Evidence:
     k, shape = len(problem.sums.b), problem.weights.shape
     # Solutions use it as well once it is there.
-    log_determinant = problem.preconditioner(1.0).log_determinant
+    preconditioner = problem.preconditioner(1.0)
+    log_determinant = preconditioner.log_determinant
     value, explained, found = 0.0, np.zeros(shape), list[np.ndarray]()
     for target in range(k):
         start = problem.coefficients(functions[target]) if functions else None
@@ -912,13 +930,15 @@ def _of_problem(
         value += n_rows * math.log(J)
         explained += np.square(np.abs(one.c)) * (n_rows / J)
         found.append(problem.functions(one.c))
-    variance = np.zeros(shape)
+    variance = preconditioner.variances()
     n_probes = int(np.clip(_PROBED_MODES // variance.size, _FEWEST_PROBES, _MOST_PROBES))
     for probe in range(n_probes):
-        z = problem.normal(stream(seed, "probe", probe))
+        z = problem.probe(stream(seed, "probe", probe))
         root = problem.root_inverse(z, 1.0, _PROBE_TOL)
         log_determinant += root.log / n_probes
-        variance += np.square(np.abs(root.x)) / n_probes
+        # Those of the preconditioner are known, so that random vectors tell the small difference alone.
+        differences = np.square(np.abs(root.x)) - np.square(np.abs(preconditioner.half(z, transposed=True)))
+        variance += differences / n_probes
     # Of a mode whose conjugate is left out both parts are kept.
     n_parts = np.full(shape, 2.0)
     n_parts[..., 0] = 1.0
