@@ -479,7 +479,7 @@ class Sums:
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model; no row is touched."""
         assert self.chosen is not None
-        unit = self._unit_posterior(self.total, alpha)
+        unit = self._unit_posterior(self.total, alpha, _N_GROUPS)
         freedom = residual_freedom(self.weight, unit.effective_dimension)
         return replace(unit, noise=np.square(self.targets.scale) * self.chosen.residual / freedom)
 
@@ -489,13 +489,13 @@ class Sums:
         again = summed(self.fit, self.plan)
         for fold in range(again.folds.n_folds):
             training = self.run.submit(training_sums, again.total, *again.of_fold(fold))
-            yield self._unit_posterior(training, alpha)
+            yield self._unit_posterior(training, alpha, _FOLD_GROUPS)
 
-    def _unit_posterior(self, total: Any, alpha: float) -> PosteriorSamples:
+    def _unit_posterior(self, total: Any, alpha: float, n_groups: int) -> PosteriorSamples:
         """Samples of the model of some sums for noise of variance 1."""
         assert self.chosen is not None
         own = total, self.chosen.setting, alpha, self.chosen.seed
-        found = self.run.map(sampled, [(*own, group) for group in range(_N_GROUPS)])
+        found = self.run.map(sampled, [(*own, group) for group in range(n_groups)])
         dimension = float(np.mean([dimension for _, dimension in found]))
         samples, unit = np.concatenate([C for C, _ in found]), np.ones_like(self.targets.scale)
         return PosteriorSamples(samples, unit, dimension)
@@ -636,7 +636,7 @@ def solve_without(
     return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
-_N_SAMPLES, _N_GROUPS = 64, 4  # of a model, and tasks that make them
+_GROUP, _N_GROUPS, _FOLD_GROUPS = 16, 4, 2  # samples a task, and tasks of a model and of one without a fold
 
 
 def sampled(
@@ -644,7 +644,7 @@ def sampled(
 ) -> tuple[np.ndarray, float]:
     """The coefficients of a group of samples of the model, two by two, and their mean dimension."""
     problem, rng = setting.problem(total), stream(seed, "posterior", group)
-    found = [problem.sample(alpha, rng) for _ in range(_N_SAMPLES // _N_GROUPS)]
+    found = [problem.sample(alpha, rng) for _ in range(_GROUP)]
     C = [c for c, _ in found]
     # Two real functions as one complex one, which one transform evaluates.
     pairs = [a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)]
@@ -1153,9 +1153,9 @@ def toeplitz_products(size: Size) -> int:
 def with_samples(plan: Plan) -> Plan:
     """The plan with samples of the posterior, whose Lanczos vectors a thread holds for one at a time."""
     s, d = plan.size, plan.size.n_places
-    products = _N_SAMPLES * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
+    products = _N_GROUPS * _GROUP * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    samples = 4.0 * _N_SAMPLES * s.n_features
+    samples = 4.0 * _N_GROUPS * _GROUP * s.n_features
     of_thread = 3 * of_a_sum + 4.0 * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -192,6 +192,10 @@ class Likely:
     def alpha(self) -> float:
         return self.spectrum.alpha_of(self.found.theta)
 
+    def on(self, lattice: Lattice) -> Begun:
+        """A climb of alpha alone on another lattice."""
+        return Begun(replace(self.spectrum, lattice=lattice), self.found.theta, alpha_alone=True)
+
     def report(self) -> dict[str, Any]:
         """As strict JSON data."""
         return {
@@ -200,6 +204,15 @@ class Likely:
             "minus_two_log_likelihood": self.found.value,
             "evaluations": self.found.n_evaluations,
         }
+
+
+class Begun(NamedTuple):
+    """A climb to be: where it begins, whether alpha alone is free, and what it must soon be better than."""
+
+    spectrum: Spectrum
+    theta: np.ndarray
+    alpha_alone: bool = False
+    to_beat: float = math.inf
 
 
 def likeliest(
@@ -217,35 +230,34 @@ def likeliest(
     `total` is a handle on the sums of all rows. One term begins on a quarter of the modes, and goes on
     with up to 65,536; then alpha alone with all of the lattice.
     """
-    whole = spectrum.lattice
 
-    def climbed_from(
-        some: list[tuple[Spectrum, np.ndarray]], free: str = "all", to_beat: float = math.inf
-    ) -> list[Likely]:
-        lattice = some[0][0].lattice
-        own = run.submit(part_of, total, lattice.modes, offset)
-        rows = effective_rows(n_rows, lattice)
+    def climbed_from(*begun: Begun) -> list[Likely]:
+        lattices = {one.spectrum.lattice.modes: one.spectrum.lattice for one in begun}
+        sums = {modes: run.submit(part_of, total, modes, offset) for modes in lattices}
         calls = [
-            (own, one, theta, rows, fit_intercept, seed, free == "alpha", to_beat) for one, theta in some
+            (sums[modes], one, effective_rows(n_rows, lattices[modes]), fit_intercept, seed)
+            for one in begun
+            for modes in [one.spectrum.lattice.modes]
         ]
-        found = run.map(climbed, calls)
-        return [Likely(one, result) for (one, _), result in zip(some, found, strict=True)]
+        return [Likely(one.spectrum, found) for one, found in zip(begun, run.map(climbed, calls), strict=True)]
 
+    whole = spectrum.lattice
     n_modes = min(_FIRST_MODES, whole.n_modes // 4), _SEARCH_MODES
     coarse, fine = (replace(spectrum, lattice=whole.part(n)) for n in n_modes)
-    starts = climbed_from([(coarse, theta) for theta in coarse.starts()])
-    best = min(starts, key=lambda one: one.found.value)
-    likely = climbed_from([(fine, best.found.theta)])
+    starts = climbed_from(*(Begun(coarse, theta) for theta in coarse.starts()))
+    theta = min(starts, key=lambda one: one.found.value).found.theta
+    (one,) = climbed_from(Begun(fine, theta))
+    goes_on = whole.n_modes > fine.lattice.n_modes and spectrum.alpha is None
+    begun = [one.on(whole)] if goes_on else []
     if spectrum.is_turned:
-        (two,) = climbed_from([fine.with_short_range(likely[0].found.theta)], to_beat=likely[0].found.value)
+        begun.append(Begun(*fine.with_short_range(one.found.theta), to_beat=one.found.value))
+    further = climbed_from(*begun)
+    likely = [further.pop(0) if goes_on else one]
+    for two in further:
         rows = effective_rows(n_rows, fine.lattice)
         # Schwarz's criterion (1978) and a hundredth a row: of 105,000 rows a gain of 280 was worse in gaps.
-        if likely[0].found.value - two.found.value > _LEAST_GAIN * rows + spectrum.size * math.log(rows):
-            likely.append(two)
-    if whole.n_modes > fine.lattice.n_modes and spectrum.alpha is None:
-        return climbed_from(
-            [(replace(one.spectrum, lattice=whole), one.found.theta) for one in likely], "alpha"
-        )
+        if one.found.value - two.found.value > _LEAST_GAIN * rows + spectrum.size * math.log(rows):
+            likely += climbed_from(two.on(whole)) if goes_on else [two]
     return [replace(one, spectrum=replace(one.spectrum, lattice=whole)) for one in likely]
 
 
@@ -255,17 +267,9 @@ def part_of(total: ToeplitzSums, modes: tuple[int, ...], offset: np.ndarray | No
     return own if offset is None else own.recoded(np.ones(len(offset)), offset)
 
 
-def climbed(
-    sums: ToeplitzSums,
-    spectrum: Spectrum,
-    theta: np.ndarray,
-    n_rows: int,
-    fit_intercept: bool,
-    seed: int,
-    alpha_alone: bool,
-    to_beat: float,
-) -> Climbed:
+def climbed(sums: ToeplitzSums, begun: Begun, n_rows: int, fit_intercept: bool, seed: int) -> Climbed:
     """The most likely parameters near these; all shares move together where alpha alone is free."""
+    spectrum, theta, alpha_alone, to_beat = begun
     free = None
     if alpha_alone:
         free = np.zeros_like(theta, dtype=bool)

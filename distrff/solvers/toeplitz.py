@@ -235,7 +235,7 @@ class Toeplitz:
 
 # An approximate inverse: exact for the modes of most weight, which alone reach across gaps.
 
-_FEWEST_PAIRS, _MOST_PAIRS, _MODES_A_PAIR = 250, 1000, 16  # of modes ±j
+_FEWEST_PAIRS, _MOST_PAIRS, _MODES_A_PAIR = 250, 1000, 32  # of modes ±j
 
 
 class CoarseModes:
@@ -599,7 +599,7 @@ class ToeplitzProblem:
         return whole_of(self.functions(x)).astype(np.complex64), dimension
 
 
-_OF_SAMPLE = 5e-3  # of numbers that 64 samples give to 9 %
+_OF_SAMPLE = 2e-2  # of numbers that 64 samples give to 9 %
 MAX_LANCZOS, _LOOK = 120, 5  # steps, and how many from one look at the change to the next
 
 
@@ -973,7 +973,7 @@ class Climbed:
 _DIFFERENCE = 0.02  # of a parameter, which are logarithms; kernels round theirs to four digits
 _DAMPING, _LEAST_DAMPING, _FARTHEST = 0.03, 1e-3, 1.5
 _MAX_TRIALS, _MAX_ROUNDS, _FIRST_ROUNDS = 3, 15, 4
-_TOL, _LEAST_GAIN = 2e-5, 1.0  # of −2·log L, a row and in all
+_TOL, _LEAST_GAIN = 2e-4, 1.0  # of −2·log L, a row and in all
 
 
 def climb(
