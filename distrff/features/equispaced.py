@@ -453,8 +453,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         `scale` does not apply.
     n_components : int, optional
         N = ∏(2m + 1), the most features. Default: as many as `tol` asks for, up to 64 a row, at least 32,768,
-        and at most 1,048,576; for a map with gaps two a row, up to sixteen of few rows. Where they do not
-        suffice, the report says what they leave of the kernel.
+        and at most 1,048,576; for a map with gaps three for two rows, up to sixteen a row of few. Where they
+        do not suffice, the report says what they leave of the kernel.
     tol : float
         Largest error of the kernel over the box, sup|k − k̃|/k(0). It is not a bound for predictions: a small
         alpha amplifies it.
@@ -1207,8 +1207,8 @@ _MAP_MARGIN = 1.0
 
 
 def _modes_of_map(n_rows: int) -> int:
-    """Two a row, of few rows up to sixteen."""
-    return max(2 * n_rows, min(16 * n_rows, 2**16))
+    """Three for two rows, of few rows up to sixteen a row."""
+    return max(3 * n_rows // 2, min(16 * n_rows, 2**16))
 
 
 _FIRST_SHARE, _SETTLED = 1e-5, 1.02

@@ -636,6 +636,7 @@ def solve_without(
     return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
+_AT_ONCE = 4  # samples, whose Lanczos vectors a thread holds
 _GROUP, _N_GROUPS, _FOLD_GROUPS = 16, 4, 2  # samples a task, and tasks of a model and of one without a fold
 
 
@@ -644,8 +645,8 @@ def sampled(
 ) -> tuple[np.ndarray, float]:
     """The coefficients of a group of samples of the model, two by two, and their mean dimension."""
     problem, rng = setting.problem(total), stream(seed, "posterior", group)
-    found = [problem.sample(alpha, rng) for _ in range(_GROUP)]
-    C = [c for c, _ in found]
+    found = [problem.samples(alpha, rng, _AT_ONCE) for _ in range(_GROUP // _AT_ONCE)]
+    C = [c for some, _ in found for c in some]
     # Two real functions as one complex one, which one transform evaluates.
     pairs = [a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)]
     return np.stack(pairs), float(np.mean([dimension for _, dimension in found]))
@@ -1151,12 +1152,12 @@ def toeplitz_products(size: Size) -> int:
 
 
 def with_samples(plan: Plan) -> Plan:
-    """The plan with samples of the posterior, whose Lanczos vectors a thread holds for one at a time."""
+    """The plan with samples of the posterior, whose Lanczos vectors a thread holds for some at a time."""
     s, d = plan.size, plan.size.n_places
     products = _N_GROUPS * _GROUP * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     samples = 4.0 * _N_GROUPS * _GROUP * s.n_features
-    of_thread = 3 * of_a_sum + 4.0 * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
+    of_thread = 3 * of_a_sum + 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(
         plan,

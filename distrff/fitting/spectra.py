@@ -239,7 +239,9 @@ def likeliest(
             for one in begun
             for modes in [one.spectrum.lattice.modes]
         ]
-        return [Likely(one.spectrum, found) for one, found in zip(begun, run.map(climbed, calls), strict=True)]
+        return [
+            Likely(one.spectrum, found) for one, found in zip(begun, run.map(climbed, calls), strict=True)
+        ]
 
     whole = spectrum.lattice
     n_modes = min(_FIRST_MODES, whole.n_modes // 4), _SEARCH_MODES
