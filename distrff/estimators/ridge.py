@@ -541,8 +541,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         By "deviation" errors and u are those of the model without the row's fold, and a is 1, 0.1, 0.01 or
         0.001, whichever makes these errors likeliest (less than 1 where errors grow with u even beside the
         rows, since features are too few for the function). At first use this takes a pass for the Gram or
-        the sums again, then for each fold a factor of D³/3 flops, or 64 samples, and a pass of D² flops a
-        row, or 32 transforms. `calibrate` takes the `a` that is known by then, else 1. A model saved without
+        the sums again, then for each fold a factor of D³/3 flops, or 32 samples, and a pass of D² flops a
+        row, or 16 transforms. `calibrate` takes the `a` that is known by then, else 1. A model saved without
         `include_std` has constant intervals.
         """
         one_of("method", method, INTERVAL_METHODS)
