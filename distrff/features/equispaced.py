@@ -616,7 +616,9 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
         if self.chooses and sample.split is not None and sample.split.go_by_places:
-            self.lattice_ = box.lattice_of_map(pilot, min(self._max_modes(n_rows), _modes_of_map(n_rows)))
+            # Between pieces of a map that lie far apart waves go on without rows.
+            modes = _modes_of_map(int(n_rows / filled_share(sample.X[:, places])))
+            self.lattice_ = box.lattice_of_map(pilot, min(self._max_modes(n_rows), modes))
         elif self.widths_are_undecided:
             # One lattice, and so one pass, must serve every width that the search will compare.
             self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
@@ -1211,6 +1213,14 @@ def _modes_of_map(n_rows: int) -> int:
     return max(3 * n_rows // 2, min(16 * n_rows, 2**16))
 
 
+def filled_share(X: np.ndarray) -> float:
+    """The share of the box where each coordinate is one that some rows have, about."""
+    n_bins = max(1, min(len(X) // _ROWS_A_BIN, _MOST_BINS))
+    filled = [np.count_nonzero(np.histogram(x, n_bins)[0]) for x in X.T]
+    return math.prod(filled) / n_bins ** len(filled)
+
+
+_ROWS_A_BIN, _MOST_BINS = 20, 100
 _FIRST_SHARE, _SETTLED = 1e-5, 1.02
 
 

@@ -756,7 +756,8 @@ class CopyFolds(BlockFolds):
         survey, wanted = self._shape_in(survey.of_all_rows())
         # Places that are asked for may be few.
         least = _FEWEST_GAPS if isinstance(self.like, str) else 0
-        if not wanted.any() or not least <= wanted.mean() <= 0.5:
+        n_wanted = np.count_nonzero(wanted)  # beside filled cells alone: pieces of a map may be far apart
+        if not n_wanted or n_wanted < least * (n_wanted + len(survey.cells)) or wanted.mean() > 0.5:
             none = "there are no gaps" if least else "no place to be predicted is away from rows"
             return HashFolds(self.n_folds, self.seed, because=f"{none} on {self.columns_called}")
         assert self.seed is not None

@@ -875,6 +875,7 @@ def _inners(first: Iterable[np.ndarray], second: Sequence[np.ndarray] | np.ndarr
 
 _FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 4, 2**14  # few modes leave a determinant more open
 _PROBE_TOL, _ENDING = 0.01, Ending(1e-4, 300)
+_LEAST_MISFIT = 1e-10  # of Σs·y², which transforms give to this: rows without noise are explained to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -948,7 +949,8 @@ def _of_problem(
     for target in range(k):
         start = problem.coefficients(functions[target]) if functions else None
         one = problem.solve(target, 1.0, _ENDING, start)
-        J = max(one.objective, np.finfo(float).tiny)
+        least = max(_LEAST_MISFIT * float(problem.sums.squares[target]), np.finfo(float).tiny)
+        J = max(one.objective, least)
         value += n_rows * math.log(J)
         explained += np.square(np.abs(one.c)) * (n_rows / J)
         found.append(problem.functions(one.c))

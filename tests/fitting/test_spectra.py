@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import distrff as drf
-from distrff.features.equispaced import Box
+from distrff.features.equispaced import Box, filled_share
 from distrff.fitting.spectra import Spectrum, effective_rows
 from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
@@ -36,6 +36,14 @@ def test_a_part_of_a_lattice_keeps_its_proportions(n_modes):
     assert part.spacing == LATTICE.spacing and part.n_modes <= n_modes * (1 + 1e-9)
     assert part.n_modes >= 0.4 * n_modes
     assert LATTICE.part(10**6) is LATTICE
+
+
+def test_pieces_far_apart_fill_little_of_the_box(rng):
+    X = rng.uniform(size=(3000, 2))
+    assert filled_share(X) == 1.0
+    X[:1500, 0] += 9.0  # of 100 bins along it 20 have rows, or 22 where the box begins within one
+    assert 0.19 <= filled_share(X) <= 0.23
+    assert filled_share(X[:1]) == 1.0
 
 
 def test_rows_beyond_four_a_mode_do_not_count():

@@ -97,6 +97,15 @@ def test_modes_that_no_row_decides_are_left_out(rows):
     assert abs(np.mean(values) - dense_value(rows, smooth, True)) <= 6 * spread + 0.1 + 2e-3 * N_ROWS
 
 
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_rows_that_are_explained_to_rounding_have_a_finite_likelihood(rows, fit_intercept):
+    phases, _, s = rows
+    Y = np.stack([np.cos(phases[0]), np.sin(phases[0] + 2 * phases[1])], axis=1)
+    found = found_for((phases, Y, s), 1e16 * spectrum(0.4), fit_intercept, 0)
+    assert np.isfinite(found.value) and np.isfinite(found.slope).all()
+    assert np.abs(found.slope).max() <= 1e10 * N_ROWS
+
+
 class OneWidth:
     """Spectra of a width, and of a level between bounds."""
 
