@@ -264,9 +264,8 @@ class Problem:
 
     def for_dataset(self, dataset: Dataset) -> Self:
         """The problem with the map that rows like these leave to choose from."""
-        problem = self.with_folds(lambda folds: self._folds_for(folds, dataset))
         if self.features is None:  # of the map only the specification is known
-            return problem
+            return self.with_folds(lambda folds: self._folds_for(folds, dataset))
         # Sums of equispaced features serve ridge alone; their widths are chosen by folds, which a map that
         # chooses itself has only where alpha is chosen by them.
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
@@ -281,15 +280,16 @@ class Problem:
             )
         # Ridge takes several columns of labels as so many targets of one Gram.
         has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
-        return replace(
-            problem, features=features, target_kind="multilabel" if has_labels else self.target_kind
-        )
+        own = replace(self, features=features, target_kind="multilabel" if has_labels else self.target_kind)
+        return own.with_folds(lambda folds: own._folds_for(folds, dataset))
 
     def _folds_for(self, folds: Folds, dataset: Dataset) -> Folds:
         """The folds that these rows have; of a mere number, whole groups where there are some."""
         if isinstance(folds, AutoFolds):
             n, names, features = dataset.n_columns, dataset.column_names, cast("Any", self.features)
             places = features.places(n, names)[0] if self.is_equispaced else []
+            if features is not None and Trait.CHOOSES in features.traits and features.tries_equispaced:
+                places = list(range(n))
             is_map = folds.is_free and len(places) in (2, 3) and dataset.n_rows >= _MIN_ROWS_OF_MAP
             if dataset.groups is not None or is_map:
                 from distrff.preprocessing.splits import BlockFolds, GroupFolds  # few fits need them

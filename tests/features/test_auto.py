@@ -353,6 +353,20 @@ def test_equispaced_features_may_be_all_there_is_to_choose_from(d: int) -> None:
     assert model.score(Xt, yt) > 0.9  # of noise of a hundredth of the variance
 
 
+@pytest.mark.parametrize("has_gap", [False, True])
+def test_a_map_with_gaps_is_judged_in_such_gaps_and_taken_by_equispaced_features(
+    has_gap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrff.fitting.problem._MIN_ROWS_OF_MAP", 1000)
+    X, y = steps_of_one_column(1300)
+    if has_gap:
+        is_kept = np.hypot(*(X - 0.5).T) > 0.22
+        X, y = X[is_kept], y[is_kept]
+    model = drf.KernelRidge(drf.AutoFeatures(64), random_state=0).fit(X, y)
+    assert ("shape of the gaps" in str(model.report_["folds"])) == has_gap
+    assert isinstance(model.features_.map_, drf.EquispacedFourierFeatures) or not has_gap
+
+
 def test_equispaced_features_that_are_asked_for_are_taken_for_many_targets() -> None:
     X, y = waves_on(1, 400)
     estimator = drf.KernelRidge(drf.AutoFeatures(maps=("equispaced",)), random_state=0)

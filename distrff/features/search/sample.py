@@ -46,6 +46,7 @@ class SearchSample:
     penalty: float | None = None  # of the model that is searched for, for each unit of weight; None: chosen
     # (n_held_out,), which held-out rows go together, from 0; nothing where each is for itself.
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    go_by_places: bool = False  # as of the folds
 
     @classmethod
     def of(cls, sample: Sample, max_rows: int = SAMPLE_ROWS) -> Self:
@@ -81,6 +82,7 @@ class SearchSample:
             seed=sample.seed,
             penalty=sample.penalty,
             units=units,
+            go_by_places=split is not None and split.go_by_places,
         )
 
     @property
