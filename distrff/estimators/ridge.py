@@ -320,8 +320,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         `fit` was given groups. "auto": 5 such folds, but where equispaced features are taken or tried, in
         two or three columns and 10,000 rows or more, `BlockFolds` like the gaps of the map. Or `GroupFolds`,
         `BlockFolds`, `ForwardFolds`, `HashFolds`, `ContiguousFolds`. For rows in memory also any splitter of
-        scikit-learn, or a list of (rows to fit, rows to judge); for others KFold, GroupKFold, LeaveOneGroupOut
-        and TimeSeriesSplit.
+        scikit-learn, or a list of (rows to fit, rows to judge); for others KFold, GroupKFold,
+        LeaveOneGroupOut and TimeSeriesSplit.
     fold_by : {"hash", "contiguous"}
         With a number of folds: rows at random, or runs of consecutive rows.
     fit_intercept : bool, default=True
