@@ -1153,10 +1153,10 @@ def toeplitz_products(size: Size) -> int:
 
 def with_samples(plan: Plan) -> Plan:
     """The plan with samples of the posterior, whose Lanczos vectors a thread holds for some at a time."""
-    s, d = plan.size, plan.size.n_places
-    products = _N_GROUPS * _GROUP * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
+    s, d, n_samples = plan.size, plan.size.n_places, _N_GROUPS * _GROUP
+    products = n_samples * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    samples = 4.0 * _N_GROUPS * _GROUP * s.n_features
+    samples = 4.0 * n_samples * s.n_features
     of_thread = 3 * of_a_sum + 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(

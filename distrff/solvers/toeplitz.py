@@ -345,8 +345,9 @@ class Preconditioner:
 
     def variances(self) -> np.ndarray:
         """E|x|² of each mode that is kept, for x = P^{−½ᵀ}z of a normal z."""
-        x = np.full(self._root_diagonal.shape, np.sqrt(2.0) + 0j)  # two parts, of which the first's
-        x[..., 0] = 1.0  # conjugates are kept
+        # A mode whose conjugate is left out has two independent parts.
+        x = np.full(self._root_diagonal.shape, np.sqrt(2.0) + 0j)
+        x[..., 0] = 1.0
         x /= self._root_diagonal
         if self._L is not None:
             own = np.square(inverse_of_triangle(self._L)).sum(axis=0)
@@ -560,8 +561,9 @@ class ToeplitzProblem:
 
         With the preconditioner P = LLᵀ, x = L⁻ᵀH^{−½}z for H = L⁻¹ML⁻ᵀ, whose functions the Lanczos process
         approximates: f(H)z ≈ ‖z‖·V·f(T)·e_1 (Golub and Van Loan, Matrix Computations, 4th edition, sections
-        10.1 and 10.2). It ends when the last few steps changed each x by `tol`, in the norm of H^½L⁻¹. A
-        triangular solve of 2,000 numbers takes as long for eight vectors as for one, as it is as long as L.
+        10.1 and 10.2). It ends when the last few steps changed each x by `tol`, in the norm of H^½L⁻¹.
+        Several z are solved together, as a triangular solve of 2,000 numbers mostly waits for L: it took
+        3.3 ms for one vector and 4.2 ms for eight.
         """
         preconditioner, real = self.preconditioner(alpha), Z.real.dtype
 

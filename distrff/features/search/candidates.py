@@ -440,8 +440,9 @@ class Search:
         allowed = {one: e for one, e in self._finalists().items() if one.kind in self.scope.kinds}
         if not allowed:
             return []
-        # How a thinned sample is predicted in gaps tells little of all rows, of which these features take the
-        # likelihood: of a satellite image bins were the best of the sample, and twice as far off in its gaps.
+        # A thinned sample in gaps says little about all rows, whose likelihood chooses these features' kernel:
+        # on a satellite image Nyström features were the best of the sample, with an RMSE under its clouds of
+        # 2.39 against 1.32.
         is_map = self.rows.go_by_places and self.rows.X.shape[1] == 2
         of_map = {one: error for one, error in allowed.items() if one.kind == EQUISPACED and is_map}
         first = choose(of_map or allowed, self._cost)
@@ -558,9 +559,8 @@ def _fitted(features: FeatureMap, sample: Sample) -> FeatureMap:
         return features.fit_sample(sample, is_part=True)
     fitted = features.fit_sample(sample.in_own_units())
     sample.row_source.check_size(fitted.specification_.n_features)
-    is_map = (
-        sample.split is not None and sample.split.go_by_places
-    )  # then truncated kernels are judged as well
+    # On a map with gaps truncated kernels are judged like any other.
+    is_map = sample.split is not None and sample.split.go_by_places
     if fitted.kernel_error_ > fitted.tol and not is_map:
         raise PlanRefused(
             f"{fitted.specification_.n_features} equispaced features do not resolve {fitted.kernel_!r} "
