@@ -440,9 +440,9 @@ class Search:
         allowed = {one: e for one, e in self._finalists().items() if one.kind in self.scope.kinds}
         if not allowed:
             return []
-        # A thinned sample in gaps says little about all rows, whose likelihood chooses these features' kernel:
-        # on a satellite image Nyström features were the best of the sample, with an RMSE under its clouds of
-        # 2.39 against 1.32.
+        # A thinned sample in gaps says little about all rows, whose likelihood chooses the kernel of these
+        # features: on a satellite image Nyström features were the best of the sample, with an RMSE under its
+        # clouds of 2.39 against 1.32.
         is_map = self.rows.go_by_places and self.rows.X.shape[1] == 2
         of_map = {one: error for one, error in allowed.items() if one.kind == EQUISPACED and is_map}
         first = choose(of_map or allowed, self._cost)
