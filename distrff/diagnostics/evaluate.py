@@ -327,7 +327,7 @@ class ScaledErrorSum(ErrorSum):
 def _scaled_errors(
     run: Run, model: Model, dataset: Dataset, groups: LabelCounts | None = None, **own: Any
 ) -> ScaledErrors:
-    """The errors of a model in units of its standard deviations, in a pass of D² flops a row."""
+    """The errors of a model in units of its standard deviations, in a pass with these."""
     light, sent = model.for_tasks(with_std=True)
     cuts = judging_cuts(model, dataset)
     reduction = ScaledErrorSum(light, cuts.tile_rows, model.n_outputs, **own)

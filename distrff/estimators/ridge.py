@@ -559,11 +559,13 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         if model.intervals.scaled or model.intervals.source == CALIBRATED:
             return self._with_posterior() if required else model
         try:
-            model = self._with_posterior()
+            return self._with_scaled_intervals(self._with_posterior())
         except InputError:  # other solvers have no deviations, nor have sums that are gone
             if required:
                 raise
             return model
+
+    def _with_scaled_intervals(self, model: Model) -> Model:
         folds, grams = self._out_of_fold_models(), getattr(self, "_grams", None)
         if folds is not None and grams is not None and self._fit_rows is not None:
             from distrff.diagnostics.evaluate import scaled_out_of_fold  # as in `calibrate`

@@ -457,7 +457,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         do not suffice, the report says what they leave of the kernel.
     tol : float
         Largest error of the kernel over the box, sup|k − k̃|/k(0). It is not a bound for predictions: a small
-        alpha amplifies it.
+        alpha amplifies it. Kernels of a map with gaps take all modes, whatever these leave.
     bounds : sequence of pairs, or mapping of column to pair, optional
         Least and largest value of each column, between which models are made and predict. Default: the range
         of the rows of the fit, and a hundredth of it on both sides. Features repeat themselves outside of
@@ -537,7 +537,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         # pass.
         _pairs(self.bounds, None)
         _periods(self.period, None)
-        if isinstance(self.trend, str) and self.trend != _LINEAR:
+        is_known = self.trend is None or isinstance(self.trend, Sequence | np.ndarray)
+        if not is_known or (isinstance(self.trend, str) and self.trend != _LINEAR):
             raise InputError(f"trend must be a list of columns or {_LINEAR!r}, got {self.trend!r}")
 
     def check_columns(self, n_columns: int) -> None:
@@ -558,7 +559,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     @property
     def _covariates(self) -> list[Any]:
-        return [] if isinstance(self.trend, str) else [c for c in self.trend or () if c != _LINEAR]
+        given = () if self.trend is None or isinstance(self.trend, str) else self.trend
+        return list(dict.fromkeys(c for c in given if c != _LINEAR))
 
     def places(self, n_columns: int, names: Sequence[str] | None) -> tuple[list[int], list[int]]:
         """Numbers of the columns of the kernel and of the trend."""
@@ -614,11 +616,11 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         _warn_of_degrees(self.chosen_kernel, sample)
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
-        n_rows = sample.n_weighted_rows
+        n_rows = self.n_weighted_rows_ = sample.n_weighted_rows
         if self.chooses and sample.split is not None and sample.split.go_by_places:
-            # Between pieces of a map that lie far apart waves go on without rows.
-            modes = _modes_of_map(int(n_rows / filled_share(sample.X[:, places])))
-            self.lattice_ = box.lattice_of_map(pilot, min(self._max_modes(n_rows), modes))
+            box = box.of_pieces(sample.X)
+            modes = min(self._max_modes(n_rows), _modes_of_map(n_rows / math.prod(box.filled)))
+            self.lattice_ = box.lattice_of_map(pilot, modes)
         elif self.widths_are_undecided:
             # One lattice, and so one pass, must serve every width that the search will compare.
             self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
@@ -646,7 +648,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         """The fitted map with another kernel, on this lattice or a central part of it."""
         # The pilot's map stays as it is: `specification_` and `kernel_` of one object always belong together.
         chosen = clone(self)
-        for name in ("seed_", "n_features_in_", "pilot_kernel_", "trend_"):
+        for name in ("seed_", "n_features_in_", "pilot_kernel_", "trend_", "n_weighted_rows_"):
             setattr(chosen, name, getattr(self, name))
         chosen.length_scale_search_ = search
         chosen.specification_ = chosen._map_of(kernel, lattice).with_digest()
@@ -661,6 +663,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         found = cls(kernel, tol=tol)
         # Nothing of this map is drawn, so any seed is its seed.
         found.seed_, found.n_features_in_ = 0, specification.n_columns
+        found.n_weighted_rows_ = 0  # not known here
         found.pilot_kernel_, found.length_scale_search_, found.trend_ = specification.kernel, None, None
         found.specification_ = found._map_of(specification.kernel, specification.lattice).with_digest()
         return found
@@ -853,7 +856,8 @@ def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[
 class Lattice:
     """The frequencies h·j, j ∈ {−m … m}^d, of the columns that vary, and the box that they are for.
 
-    The phase of a column is 2πh(x − c). Outside of the box features repeat themselves.
+    The phase of a column is 2πh(x − c). Outside of the box features repeat themselves. A sea is an interval
+    of a column without rows, all of which counts as one place.
     """
 
     n_columns: int
@@ -862,6 +866,7 @@ class Lattice:
     spacing: tuple[float, ...]  # h
     centre: tuple[float, ...]  # c
     bounds: tuple[tuple[float, float] | None, ...]  # of all columns; None where one is periodic
+    seas: tuple[tuple[tuple[float, float], ...], ...] = ()  # of all columns, or none at all
 
     def __post_init__(self) -> None:
         d = len(self.columns)
@@ -877,6 +882,8 @@ class Lattice:
             and all(
                 b is None or (len(b) == 2 and all(map(is_number, b)) and b[0] <= b[1]) for b in self.bounds
             )
+            and len(self.seas) in (0, self.n_columns)
+            and all(-math.inf < a < b < math.inf for seas in self.seas for a, b in seas)
         )
         if not is_valid:
             raise ModelFileError("a stored lattice of frequencies is damaged; write the model again")
@@ -898,12 +905,20 @@ class Lattice:
         found = []
         for j, h, c in zip(self.columns, self.spacing, self.centre, strict=True):
             # float64 before the subtraction: a mode j multiplies the error of a phase by up to m.
-            turns = (X[:, j].astype(np.float64) - c) * h
+            turns = (self._placed(j, X[:, j].astype(np.float64)) - c) * h
             if self.bounds[j] is None:
                 # A period is one turn, so that whole turns mean nothing; transforms take phases in [−π, π].
                 turns -= np.rint(turns)
             found.append(2.0 * math.pi * turns)
         return found
+
+    def _placed(self, j: int, x: np.ndarray) -> np.ndarray:
+        return without(self.seas[j], x) if self.seas else x
+
+    def width(self, j: int) -> float:
+        """Of the box in column j, which has bounds, without its seas."""
+        low, high = self._placed(j, np.array(self.bounds[j]))
+        return float(high - low)
 
     def outside(self, X: np.ndarray) -> np.ndarray:
         """Mask of the rows outside of the bounds, shape (n_rows,)."""
@@ -925,10 +940,9 @@ class Lattice:
             # Poisson's formula: k̃ is k with all its images at distances n/h, less the weights of the modes
             # left out. Columns add up, each times the sums of the others.
             total += others * line.tail(self.spacing[i], self.modes[i])
-            bounds = self.bounds[j]
-            if bounds is not None:
+            if self.bounds[j] is not None:
                 line = _Line(kernel.envelope(j, self.n_columns))
-                total += others * line.images(bounds[1] - bounds[0], self.spacing[i])
+                total += others * line.images(self.width(j), self.spacing[i])
         return total
 
     def _images_elsewhere(self, kernel: Kernel, column: int) -> float:
@@ -940,9 +954,9 @@ class Lattice:
         """The smallest central part on which the kernel is within `tol`; None if there is none."""
         budget = tol
         for i, j in enumerate(self.columns):
-            if (bounds := self.bounds[j]) is not None:
+            if self.bounds[j] is not None:
                 line = _Line(kernel.envelope(j, self.n_columns))
-                images = line.images(bounds[1] - bounds[0], self.spacing[i])
+                images = line.images(self.width(j), self.spacing[i])
                 budget -= self._images_elsewhere(kernel, j) * images
         # The images alone exceed `tol`: no number of modes would do.
         if budget <= 0:
@@ -958,7 +972,7 @@ class Lattice:
 
     def to_dict(self) -> dict[str, Any]:
         """The lattice as strict JSON data."""
-        return {
+        data = {
             "n_columns": self.n_columns,
             "columns": list(self.columns),
             "modes": list(self.modes),
@@ -966,6 +980,7 @@ class Lattice:
             "centre": list(self.centre),
             "bounds": [None if b is None else list(b) for b in self.bounds],
         }
+        return data | ({"seas": [[list(sea) for sea in seas] for seas in self.seas]} if self.seas else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -979,6 +994,7 @@ class Lattice:
                 tuple(map(_number, data["spacing"])),
                 tuple(map(_number, data["centre"])),
                 tuple(None if b is None else (_number(b[0]), _number(b[1])) for b in data["bounds"]),
+                tuple(tuple((_number(a), _number(b)) for a, b in seas) for seas in data.get("seas", ())),
             )
         except (TypeError, KeyError, IndexError, OverflowError) as error:
             raise ModelFileError(f"a stored lattice of frequencies is damaged ({error!r})") from error
@@ -1095,10 +1111,25 @@ def scaled_widths(kernel: Kernel, factors: Any) -> Kernel:
 
 @dataclass(frozen=True)
 class Box:
-    """Bounds and periods of the columns, one of both each."""
+    """Bounds and periods of the columns, one of both each; seas as of `Lattice`.
+
+    `filled` is the share of each column's range, without seas, that some rows have.
+    """
 
     bounds: tuple[tuple[float, float] | None, ...]
     periods: tuple[float | None, ...]
+    seas: tuple[tuple[tuple[float, float], ...], ...] = ()
+    filled: tuple[float, ...] = ()
+
+    def of_pieces(self, X: np.ndarray) -> Box:
+        """The box for rows at these places: pieces of the map that lie far apart are closer together."""
+        places = [(x.astype(np.float64), _has_rows(x)) for x in X.T]
+        seas = [() if b is None else _seas(*place) for place, b in zip(places, self.bounds, strict=True)]
+        filled = [
+            min(1.0, float(np.ptp(x) * has_rows.mean()) / (float(np.ptp(x)) - _length(own) or 1.0))
+            for (x, has_rows), own in zip(places, seas, strict=True)
+        ]
+        return replace(self, seas=tuple(seas) if any(seas) else (), filled=tuple(filled))
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -1110,7 +1141,7 @@ class Box:
         bounds = self.bounds[j]
         assert bounds is not None
         # A single value has no width, and any will do.
-        return bounds[1] - bounds[0] or 1.0
+        return bounds[1] - bounds[0] - (_length(self.seas[j]) if self.seas else 0.0) or 1.0
 
     def lattice(
         self, kernel: Kernel, longest: Kernel, tol: float, max_modes: int, *, shortest: float = 1.0
@@ -1168,18 +1199,19 @@ class Box:
     def lattice_of_map(self, pilot: Kernel, n_modes: int) -> Lattice:
         """About so many modes, of waves as short in each column as the pilot's widths are to each other.
 
-        The margin is as wide as the box: with three tenths of it, ranges of half of the box made neighbours
-        of opposite sides, and errors in the gaps of a map were up to a seventh larger.
+        The margin is as wide as what has rows: with three tenths of it, ranges of half of the box made
+        neighbours of opposite sides, and errors in the gaps of a map were up to a seventh larger.
         """
         columns, bounds = self.columns, self.bounds
-        periods = [self.periods[j] or (1.0 + _MAP_MARGIN) * self._width(j) for j in columns]
+        filled = self.filled or (1.0,) * len(bounds)
+        periods = [self.periods[j] or (1.0 + filled[j]) * self._width(j) for j in columns]
         needs = [
             period / half_distance(pilot, j, len(bounds)) for j, period in zip(columns, periods, strict=True)
         ]
-        share = (n_modes / math.prod(needs)) ** (1.0 / len(columns))
-        modes = tuple(max(1, int((share * need - 1) / 2)) for need in needs)
-        centre = tuple(0.0 if (b := bounds[j]) is None else (b[0] + b[1]) / 2 for j in columns)
-        return Lattice(len(bounds), columns, modes, tuple(1.0 / p for p in periods), centre, tuple(bounds))
+        modes = tuple((n - 1) // 2 for n in _shared(n_modes, needs))
+        centre = tuple(0.0 if (b := bounds[j]) is None else b[0] + self._width(j) / 2 for j in columns)
+        spacing = tuple(1.0 / p for p in periods)
+        return Lattice(len(bounds), columns, modes, spacing, centre, tuple(bounds), self.seas)
 
     def lattice_for_search(
         self, pilot: Kernel, tol: float, max_modes: int, n_rows: int
@@ -1205,22 +1237,59 @@ class Box:
         return best
 
 
-_MAP_MARGIN = 1.0
+_FEWEST_OF_MAP = 3  # modes of a column
 
 
-def _modes_of_map(n_rows: int) -> int:
+def _shared(n_modes: int, needs: Sequence[float]) -> list[int]:
+    """Factors of `n_modes` in proportion to `needs`, none below three: a kernel may be flat in a column."""
+    found = dict[int, int]()
+    # From the least need on, so that what it must have is divided among the others.
+    for i in sorted(range(len(needs)), key=lambda i: needs[i]):
+        rest = [need for k, need in enumerate(needs) if k not in found]
+        share = (n_modes / math.prod(found.values()) / math.prod(rest)) ** (1.0 / len(rest))
+        found[i] = max(_FEWEST_OF_MAP, int(share * needs[i]))
+    return [found[i] for i in range(len(needs))]
+
+
+def _modes_of_map(n_rows: float) -> int:
     """Three for two rows, of few rows up to sixteen a row."""
-    return max(3 * n_rows // 2, min(16 * n_rows, 2**16))
-
-
-def filled_share(X: np.ndarray) -> float:
-    """The share of the box where each coordinate is one that some rows have, about."""
-    n_bins = max(1, min(len(X) // _ROWS_A_BIN, _MOST_BINS))
-    filled = [np.count_nonzero(np.histogram(x, n_bins)[0]) for x in X.T]
-    return math.prod(filled) / n_bins ** len(filled)
+    return int(max(3 * n_rows // 2, min(16 * n_rows, 2**16)))
 
 
 _ROWS_A_BIN, _MOST_BINS = 20, 100
+
+
+def _has_rows(x: np.ndarray) -> np.ndarray:
+    """Which of equal parts of the range of a coordinate have rows."""
+    return np.histogram(x, max(1, min(len(x) // _ROWS_A_BIN, _MOST_BINS)))[0] > 0
+
+
+def _seas(x: np.ndarray, has_rows: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """The middle of each stretch without rows that is longer than all parts with rows; the ends stay so long.
+
+    Waves go on where no rows are: of terrain in two pieces of 5° together, 25° apart, most were spent on what
+    lies between. Rows tell nothing of a kernel that is wider than all of them.
+    """
+    low, step = float(x.min()), float(np.ptp(x)) / len(has_rows)
+    kept, ends = step * np.count_nonzero(has_rows), np.flatnonzero(np.diff(has_rows.astype(np.int8)))
+    shores = [
+        (low + (a + 1) * step, low + (b + 1) * step) for a, b in zip(ends[::2], ends[1::2], strict=True)
+    ]
+    return tuple((a + kept / 2, b - kept / 2) for a, b in shores if b - a > kept)
+
+
+def _length(seas: Sequence[tuple[float, float]]) -> float:
+    return sum(b - a for a, b in seas)
+
+
+def without(seas: Sequence[tuple[float, float]], x: np.ndarray) -> np.ndarray:
+    """Coordinates on a line from which seas are cut out."""
+    found = x
+    for a, b in seas:
+        found = found - np.clip(x - a, 0.0, b - a)
+    return found
+
+
 _FIRST_SHARE, _SETTLED = 1e-5, 1.02
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import add, attrgetter, getitem, sub
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -37,11 +37,10 @@ from distrff.fitting.result import (
     rkhs_norm,
 )
 from distrff.fitting.rows import by_sum
-from distrff.fitting.spectra import Likely, Spectrum, likeliest
+from distrff.fitting.spectra import Likely, Spectrum, likeliest, of_smoothness
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
-from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Scaling as Scaling  # of fields of RowSums, which pages look up here
 from distrff.preprocessing.coding import Targets
@@ -346,7 +345,8 @@ NO_GCV = (
     "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
     "alpha='cv', which is exact for them"
 )
-NO_TREND = "a trend needs an intercept, and all rows at once; leave the trend out, or use fit on all rows"
+NO_TREND = "a trend needs an intercept; fit with one, or leave the trend out"
+NO_GROWTH = "partial_fit and gram take no trend; use fit on all rows, or leave the trend out"
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
@@ -360,7 +360,9 @@ class ToeplitzRidge:
 
     def refuses(self, problem: Problem) -> str | None:
         features: Any = problem.features
-        if features.trend is not None and (problem.grows or not problem.fit_intercept):
+        if features.trend is not None and problem.grows:
+            return NO_GROWTH
+        if features.trend is not None and not problem.fit_intercept:
             return NO_TREND
         return NO_GCV if problem.penalty.search == "gcv" else None
 
@@ -437,6 +439,11 @@ class Sums:
     @property
     def lattice(self) -> Lattice:
         return self.features.lattice_
+
+    @property
+    def n_weighted_rows(self) -> int:
+        """Rows whose weight is not 0, about."""
+        return self.n_rows if self.fit is None else self.features.n_weighted_rows_
 
     def noise_floor(self, largest_weight: float) -> float:
         """The alpha below which the Toeplitz matrix may lose its definiteness."""
@@ -573,8 +580,7 @@ class Setting:
 
     def within(self, sums: ToeplitzSums) -> ToeplitzSums:
         """The sums of this part of the lattice, of targets that are shifted by the offset."""
-        own = sums.central(self.lattice.modes)
-        return own if self.offset is None else own.recoded(np.ones(len(self.offset)), self.offset)
+        return sums.part(self.lattice.modes, self.offset)
 
     def problem(self, sums: ToeplitzSums) -> ToeplitzProblem:
         """The ridge problem that sums pose."""
@@ -783,6 +789,13 @@ def judge(
     return found, np.stack([np.full_like(own.squares, own.weight), own.sums, own.squares]), steps
 
 
+class Finalist(NamedTuple):
+    """A kernel that all folds judge, and the place in the grid of alphas from which on."""
+
+    setting: Setting
+    place: int
+
+
 @dataclass(eq=False)
 class Choice:
     """The choice among kernels of some smoothness and widths: by the first fold, of the last few by all."""
@@ -812,7 +825,10 @@ class Choice:
 
         def judged(some: Sequence[float], stage: int) -> list[float]:
             firsts = [
-                self.tried[nu][0] if stage else Tried(_smoothed(features.pilot_kernel_, nu)) for nu in some
+                self.tried[nu][0]
+                if stage
+                else Tried(of_smoothness(features.pilot_kernel_, nu) if nu else features.pilot_kernel_)
+                for nu in some
             ]
             calls = [
                 (self.sums.total, *self.sums.of_fold(0), self.grid, one, stages[stage]) for one in firsts
@@ -834,31 +850,35 @@ class Choice:
             self.grid = replace(self.grid, tol=None)
             self.by_one_fold()
 
-    def finalists(self) -> list[Tried]:
+    def finalists(self) -> list[Finalist]:
         """The best few of what was tried."""
         is_random = self.sums.folds.rows_are_exchangeable
         most, margin = (_FINALISTS, _CLOSE) if is_random else (_FINALISTS_OF_PARTS, _CLOSE_OF_PARTS)
         few = self.ranked[:most]
-        return [one for one in few if one.error <= margin * few[0].error]
+        close = [one for one in few if one.error <= margin * few[0].error]
+        return [Finalist(one.setting, one.place) for one in close if one.setting is not None]
 
-    def likely(self, one: Likely) -> Tried:
-        """A likely kernel with its alpha, as one that was tried."""
-        kernel, place = one.kernel, int(np.abs(np.log(self.grid.alphas / one.alpha)).argmin())
-        return Tried(kernel, self.grid.setting(kernel), {place: one.found.value})
+    def likely(self, one: Likely) -> Finalist:
+        """A likely kernel with the alpha of the grid that is nearest to its own."""
+        setting = self.grid.setting(one.kernel)
+        assert setting is not None
+        return Finalist(setting, int(np.abs(np.log(self.grid.alphas / one.alpha)).argmin()))
 
-    def by_all_folds(self, close: list[Tried], penalty: Penalty) -> tuple[Setting, AlphaSearch]:
+    def by_all_folds(self, close: list[Finalist], penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, and how alpha was found."""
         paths = [self._alphas(one) for one in close]
         choices = [penalty.choose(*path) for path in paths]
         i = min(range(len(close)), key=lambda i: choices[i].score)
         choice, setting, alphas = choices[i], close[i].setting, paths[i][0]
-        assert setting is not None
+        has_trend = self.sums.features.trend_ is not None
+        of_trend = ", less a trend of all rows" if has_trend else ""
         return setting, AlphaSearch(
             np.array([choice.penalty]),
             score=choice.score,
-            criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
+            criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds{of_trend}",
             results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
-            notes=self._no_better(choice.score)
+            # What a trend leaves is less than the spread of the targets, and may well be noise.
+            notes=([] if has_trend else self._no_better(choice.score))
             + end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
         )
 
@@ -876,7 +896,7 @@ class Choice:
         warn(text, DataWarning)
         return [text]
 
-    def _alphas(self, one: Tried) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _alphas(self, one: Finalist) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds."""
         errors = dict[int, np.ndarray]()
         n, folds = len(self.grid.alphas), range(self.sums.folds.n_folds)
@@ -948,20 +968,12 @@ def _likeliest(sums: Sums, problem: Problem) -> list[Likely]:
         sums.run,
         sums.total,
         spectrum,
-        n_rows=sums.n_rows,
+        n_rows=sums.n_weighted_rows,
         offset=sums.offset,
         fit_intercept=problem.fit_intercept,
         seed=problem.seed,
     )
     return found[::-1]
-
-
-def _smoothed(kernel: Kernel, nu: float) -> Kernel:
-    """The kernel with another smoothness, infinite for the Gaussian; as it is for 0."""
-    if not nu:
-        return kernel
-    widths = kernel.get_params()["length_scale"]
-    return Gaussian(widths) if math.isinf(nu) else Matern(widths, nu=nu)
 
 
 def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
@@ -984,6 +996,65 @@ _USELESS = 0.5  # of k(0), an error of the kernel that is more than a note
 _MAX_ALPHA = 1e100  # squares of it are finite
 
 
+class Searched(NamedTuple):
+    """What a search chose, with its report, and whether likelihoods chose the kernel."""
+
+    setting: Setting
+    search: AlphaSearch
+    report: dict[str, Any] | None
+    by_likelihood: bool = False
+
+
+def _searched(sums: Sums, problem: Problem, alphas: np.ndarray) -> Searched:
+    """The kernel and alpha, each as given or as found."""
+    features, given = sums.features, problem.penalty.value
+    search = AlphaSearch(np.empty(0) if given is None else given)
+    if given is not None and not (features.chooses and sums.folds.n_sums > 1):
+        setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
+        return Searched(setting, search, features.length_scale_search_)
+    sums.run.begin_phase("search")
+    searched = sums if features.trend_ is None else sums.without_trend()
+    by_likelihood = features.chooses and sums.folds.go_by_places
+    found = _by_likelihood if by_likelihood else _by_walks
+    choices, report = found(searched, problem, alphas)
+    if given is None:
+        judged = [choice.by_all_folds(finalists, problem.penalty) for choice, finalists in choices]
+        setting, search = min(judged, key=lambda one: one[1].score or 0.0)
+    else:
+        setting = choices[0][1][0].setting
+    told = report() if features.chooses else features.length_scale_search_
+    return Searched(setting, search, told, by_likelihood)
+
+
+def _grid_of(sums: Sums, problem: Problem, tol: float | None, alphas: np.ndarray) -> Grid:
+    unit = np.square(sums.targets.scale)
+    return Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept)
+
+
+Choices = tuple[list[tuple[Choice, list[Finalist]]], Callable[[], dict[str, Any]]]
+
+
+def _by_likelihood(sums: Sums, problem: Problem, alphas: np.ndarray) -> Choices:
+    """The most likely kernels, on the whole lattice, and the report of them."""
+    likely, choices = _likeliest(sums, problem), []
+    for one in likely:
+        # One alpha is as good as a grid, as the rows chose it; a given grid stays.
+        own = alphas if problem.penalty.grid is not None else np.array([one.alpha])
+        choice = Choice(sums, _grid_of(sums, problem, None, own))
+        choices.append((choice, [choice.likely(one)]))
+    return choices, partial(_report_of_likely, likely, sums.features.length_scale_search_)
+
+
+def _by_walks(sums: Sums, problem: Problem, alphas: np.ndarray) -> Choices:
+    """The best few kernels by held-out error, on the part of the lattice that each needs, and the report."""
+    features = sums.features
+    # No kernel is asked to be resolved better than the one that the lattice was made for.
+    tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
+    choice = Choice(sums, _grid_of(sums, problem, tol, alphas))
+    choice.by_one_fold()
+    return [(choice, choice.finalists())], choice.report
+
+
 def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """The fit that follows from the sums; no row is touched."""
     features, run, targets, given = sums.features, sums.run, sums.targets, problem.penalty.value
@@ -1000,47 +1071,12 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         notes.append(
             f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"
         )
-    setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
-    search, report = AlphaSearch(np.empty(0) if given is None else given), features.length_scale_search_
-    if given is None or (features.chooses and sums.folds.n_sums > 1):
-        run.begin_phase("search")
-        unit = np.square(targets.scale)
-        searched = sums if trend is None else sums.without_trend()
-        if features.chooses and sums.folds.go_by_places:
-            likely = _likeliest(searched, problem)
-            # One alpha is as good as a grid, as the rows chose it; a given grid stays.
-            choices = []
-            for one in likely:
-                own = alphas if problem.penalty.grid is not None else np.array([one.alpha])
-                grid = Grid(sums.lattice, None, own, unit, sums.offset, problem.fit_intercept)
-                choice = Choice(searched, grid)
-                choices.append((choice, [choice.likely(one)]))
-        else:
-            # No kernel is asked to be resolved better than the one that the lattice was made for.
-            tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
-            grid = Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept)
-            choice = Choice(searched, grid)
-            choice.by_one_fold()
-            likely, choices = [], [(choice, choice.finalists())]
-        if given is None:
-            judged = [choice.by_all_folds(finalists, problem.penalty) for choice, finalists in choices]
-            setting, search = min(judged, key=lambda one: one[1].score or 0.0)
-        else:
-            setting = choices[0][1][0].setting or setting
-        if features.chooses:
-            report = _report_of_likely(likely, report) if likely else choice.report()
+    searched = _searched(sums, problem, alphas)
+    setting, search = searched.setting, searched.search
     run.begin_phase("model")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
-    chosen = features.with_kernel(setting.kernel, setting.lattice, report)
-    if chosen.kernel_error_ > features.tol:
-        text = (
-            f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
-            f"kernel's k(0), more than the map's tol, {features.tol:g}; allow more by n_components, or give "
-            f"a wider kernel or narrower bounds"
-        )
-        notes.append(text)
-        if chosen.kernel_error_ >= _USELESS and not sums.folds.go_by_places:
-            warn(text, DataWarning)
+    chosen = features.with_kernel(setting.kernel, setting.lattice, searched.report)
+    notes += _notes_of_kernel_error(chosen, is_of_gaps=searched.by_likelihood)
     is_solved = found.error <= problem.tol
     shortfall = (
         f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={problem.tol:g}; "
@@ -1088,6 +1124,23 @@ def _of_trend(trend: Trend, sums: Sums, found: Solved, n_modes: int) -> dict[str
         },
         "rkhs_norm": rkhs_norm(coef[:n_modes] * sums.targets.scale),
     }
+
+
+def _notes_of_kernel_error(features: EquispacedFourierFeatures, *, is_of_gaps: bool) -> list[str]:
+    """The note of a kernel that the modes do not resolve to the map's tol, perhaps with a warning."""
+    error = features.kernel_error_
+    if error <= features.tol:
+        return []
+    text = (
+        f"{features.lattice_.n_modes} modes leave an error of up to {error:.2g} of the kernel's k(0), more "
+        f"than the map's tol, {features.tol:g}"
+    )
+    if is_of_gaps:
+        return [f"{text}: held-out errors judged the kernel as these modes have it"]
+    text += "; allow more by n_components, or give a wider kernel or narrower bounds"
+    if error >= _USELESS:
+        warn(text, DataWarning)
+    return [text]
 
 
 def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:

@@ -200,14 +200,16 @@ def _covariates(
 ) -> dict[int, Any]:
     """The covariates by number, with the dimensions of the grid; xarray's need not be in memory."""
     dimensions, shape = [str(name) for name in axes], tuple(map(len, axes.values()))
-    found = dict[int, Any]()
-    for j in _off_axes(model):
+    found, off_axes = dict[int, Any](), _off_axes(model)
+    if given is not None and not off_axes:
+        raise InputError("the model has no covariates beside the grid; leave covariates out")
+    for j in off_axes:
         name = _columns(model)[j]
         if given is None or name not in given:
             raise InputError(
                 f"the model has a covariate {name!r}; give its values in the cells as covariates"
             )
-        found[j] = given[name]
+        found[j] = given[name] if hasattr(given[name], "shape") else np.asarray(given[name], np.float64)
         if hasattr(found[j], "dims"):
             if {*found[j].dims} != {*dimensions}:
                 raise InputError(
@@ -218,15 +220,22 @@ def _covariates(
             raise InputError(f"covariate {name!r} has shape {np.shape(found[j])}, and the grid {shape}")
         # Without coordinates of its own xarray would count cells.
         known = getattr(found[j], "coords", {})
-        coordinates = {name: np.asarray(known[name]) for name in dimensions if name in known}
-        for dimension, x in zip(dimensions, axes.values(), strict=True):
-            other = coordinates.get(dimension, x)
-            if other.dtype.kind in "iuf" and not np.allclose(other, x):
+        for column, x in axes.items():
+            dimension = str(column)
+            if dimension not in known:
+                continue
+            other = _coordinates(column, np.asarray(known[dimension]), _time_step(model, column))
+            # Rounding of single precision may show, and a shift by a part of a cell must.
+            step = np.abs(np.diff(x)).min() if len(x) > 1 else np.abs(x).max() * 1e-4
+            if not (np.abs(other - x) <= _SAME_PLACE * step).all():
                 raise InputError(
                     f"covariate {name!r} has other coordinates of {dimension!r} than the grid; bring it "
                     f"there first, by its reindex or interp"
                 )
     return found
+
+
+_SAME_PLACE = 0.02  # of a step of the grid
 
 
 def _coordinates(name: Any, values: Any, step: SecondsStep | None) -> np.ndarray:

@@ -613,8 +613,8 @@ class BlockFolds(ColumnFolds):
     like: Any = None
     seed: int | None = None
     pitches: np.ndarray | None = field(default=None, repr=False)  # of the cells, (d,)
+    go_by_places: bool = field(default=True, repr=False)
     remedy = "smaller cells, a smaller buffer or other columns"
-    go_by_places = True
 
     def __post_init__(self) -> None:
         check_n_folds(self.n_folds, 2 if self.like is None else 1)
@@ -645,6 +645,8 @@ class BlockFolds(ColumnFolds):
         sizes = _floats("size", 1.0 if self.size is None else self.size)
         if sizes.shape not in ((), (1,), (len(self.names),)) or not ((sizes > 0) & (sizes < np.inf)).all():
             raise InputError(f"size must be a positive number, or one a column, got {self.size!r}")
+        own = (isinstance(at, int) or at in rows.raw_features for at in found.places)
+        found = replace(found, go_by_places=all(own))
         if self.like is not None:
             return CopyFolds(**vars(found))
         return found if self.size is None else found._of_pitches(np.resize(sizes, len(self.names)))

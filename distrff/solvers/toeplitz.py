@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from scipy import fft
-from scipy.linalg import eigh_tridiagonal
+from scipy.linalg import cho_solve, eigh_tridiagonal
 
 from distrff.errors import InputError
 from distrff.utils.arrays import Sums
@@ -74,7 +74,12 @@ class ToeplitzSums(Sums):
         v = central_part(self.v, [2 * m for m in modes])
         return replace(self, v=v, b=np.stack([central_part(b, modes) for b in self.b]))
 
-    def recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzSums:
+    def part(self, modes: Sequence[int], offset: np.ndarray | None) -> Self:
+        """The sums of fewer modes, of targets that are shifted by the offset."""
+        own = self.central(modes)
+        return own if offset is None else own.recoded(np.ones(len(offset)), offset)
+
+    def recoded(self, ratio: np.ndarray, offset: np.ndarray) -> Self:
         """The sums of the targets ratio·y + offset."""
         v = central_part(self.v, self.modes)
         wide = (slice(None), *[None] * v.ndim)
@@ -371,6 +376,8 @@ class Preconditioner:
 
 # The ridge problem of a kernel.
 
+_OF_SAMPLE = 3e-2  # of numbers that 64 samples give to 9 %
+MAX_LANCZOS, _LOOK = 120, 5  # steps, and how many from one look at the change to the next
 _DIAGONAL_STEPS = 30  # after which the coarse modes are solved exactly
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
@@ -556,7 +563,9 @@ class ToeplitzProblem:
         z[..., 1:] *= np.sqrt(2.0)
         return z
 
-    def root_inverses(self, Z: np.ndarray, alpha: float, tol: float) -> RootInverses:
+    def root_inverses(
+        self, Z: np.ndarray, alpha: float, tol: float, max_steps: int = MAX_LANCZOS
+    ) -> RootInverses:
         """M^{−½}z of the covariance M⁻¹ for some normal z, and each zᵀlog(M)z, M = √w·T·√w + alpha·P.
 
         With the preconditioner P = LLᵀ, x = L⁻ᵀH^{−½}z for H = L⁻¹ML⁻ᵀ, whose functions the Lanczos process
@@ -573,8 +582,8 @@ class ToeplitzProblem:
         sizes = np.array([norm(z) for z in Z])
         v = times(Z, 1.0 / sizes)
         V, diagonal, beside = [v], list[np.ndarray](), list[np.ndarray]()
-        y = np.zeros((len(Z), 0))
-        for step in range(1, MAX_LANCZOS + 1):
+        y, has_settled = np.zeros((len(Z), 0)), False
+        for step in range(1, max_steps + 1):
             U = np.stack([self.product(u, alpha) for u in preconditioner.half(v, transposed=True)])
             U = preconditioner.half(U.astype(Z.dtype, copy=False))
             diagonal.append(np.array([inner(a, b) for a, b in zip(v, U, strict=True)]))
@@ -583,20 +592,23 @@ class ToeplitzProblem:
                 U -= times(V[-2], beside[-1])
             rest = np.array([norm(u) for u in U])
             is_whole = not (rest > _ROUNDING * diagonal[0]).any()  # the space of all powers of H
-            if is_whole or step % _LOOK == 0 or step == MAX_LANCZOS:
-                # H is definite up to the error of its sums.
-                least, roots = np.finfo(real).eps, list[np.ndarray]()
+            if is_whole or step % _LOOK == 0 or step == max_steps:
+                # H is definite up to rounding, and up to the error of its sums.
+                is_definite, least, roots = True, np.finfo(real).eps, list[np.ndarray]()
                 logs = np.empty(len(Z))
                 for i, (own, others) in enumerate(
                     zip(np.array(diagonal).T, np.array(beside).reshape(-1, len(Z)).T, strict=True)
                 ):
                     values, vectors = eigh_tridiagonal(own, others)
+                    is_definite &= bool(values[0] > least * values[-1])
                     values = np.maximum(values, least * values[-1])
                     roots.append(vectors @ (vectors[0] / np.sqrt(values)))
                     logs[i] = sizes[i] ** 2 * float(np.square(vectors[0]) @ np.log(values))
                 before, y = y, np.array(roots)
                 changes = y - np.pad(before, ((0, 0), (0, step - before.shape[1])))
-                if is_whole or (np.linalg.norm(changes, axis=1) <= tol * np.linalg.norm(y, axis=1)).all():
+                is_near = (np.linalg.norm(changes, axis=1) <= tol * np.linalg.norm(y, axis=1)).all()
+                has_settled = is_definite and bool(is_whole or is_near)
+                if is_whole or is_near:
                     break
             beside.append(rest)
             v = times(U, 1.0 / np.where(rest > 0, rest, 1.0))
@@ -604,7 +616,7 @@ class ToeplitzProblem:
         X = np.zeros_like(Z)
         for numbers, v in zip((y * sizes[:, None]).T, V, strict=False):
             X += times(v, numbers)
-        return RootInverses(preconditioner.half(X, transposed=True), logs, y.shape[1])
+        return RootInverses(preconditioner.half(X, transposed=True), logs, y.shape[1], has_settled)
 
     def samples(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[list[np.ndarray], float]:
         """Functions of the posterior for noise of variance 1, and an estimate of the dimension.
@@ -616,20 +628,35 @@ class ToeplitzProblem:
         return [whole_of(self.functions(x)).astype(np.complex64) for x in X], dimension
 
     def _roots(self, alpha: float, rng: np.random.Generator, n: int) -> np.ndarray:
-        Z = np.stack([self.normal(rng).astype(np.complex64) for _ in range(n)])
-        return self.root_inverses(Z, alpha, _OF_SAMPLE).X
+        Z = np.stack([self.normal(rng) for _ in range(n)])
+        if self.sums.weight * float(self.weights.max()) <= _SINGLE * alpha:
+            found = self.root_inverses(Z.astype(np.complex64), alpha, _OF_SAMPLE)
+            if found.has_settled:
+                return found.X
+        each = list[np.ndarray]()
+        for z in Z:  # one by one they take no more memory than those of single precision
+            found = self.root_inverses(z[None], alpha, _OF_SAMPLE, 2 * MAX_LANCZOS)
+            if not found.has_settled:
+                raise InputError(NO_DEVIATIONS.format(alpha))
+            each.append(found.X)
+        return np.concatenate(each)
 
 
-_OF_SAMPLE = 2e-2  # of numbers that 64 samples give to 9 %
-MAX_LANCZOS, _LOOK = 120, 5  # steps, and how many from one look at the change to the next
+_SINGLE = 1e8  # of Σs·w by alpha, above which rounding of single precision hides alpha; below it may
+
+NO_DEVIATIONS = (
+    "an alpha of {:.3g} is so small that rounding of the sums over rows hides it, and there are no standard "
+    "deviations; use a larger alpha"
+)
 
 
 class RootInverses(NamedTuple):
-    """x = M^{−½}z and zᵀ·log(L⁻¹ML⁻ᵀ)·z of each z, and the steps taken."""
+    """x = M^{−½}z and zᵀ·log(L⁻¹ML⁻ᵀ)·z of each z, the steps taken, and whether they led to an end."""
 
     X: np.ndarray
     logs: np.ndarray
     steps: int
+    has_settled: bool
 
 
 def _n_real(shape: tuple[int, ...]) -> int:
@@ -828,9 +855,9 @@ class TrendProblem(ToeplitzProblem):
         found = self.solve_for(b, alpha, squares, ending, start)
         r = b - self.product(found.c, alpha)
         gain = S_uy[:, target] - (_inners(border.B, [found.c]) + _inners(border.C, [r]))[:, 0]
-        delta = np.linalg.solve(border.L @ border.L.T, gain)
+        delta = cho_solve((border.L, True), gain)
         J = squares - inner(b, found.c) - inner(r, found.c) - gain @ delta
-        variance = np.diag(np.linalg.inv(border.L @ border.L.T))
+        variance = np.square(inverse_of_triangle(border.L)).sum(axis=0)  # the diagonal of (L·Lᵀ)⁻¹
         freedom = max(self.sums.weight - len(delta) - 1, 1.0)
         return replace(
             found,
@@ -872,8 +899,8 @@ def _inners(first: Iterable[np.ndarray], second: Sequence[np.ndarray] | np.ndarr
 #
 # (Rasmussen and Williams 2006, section 5.4.1, by the determinant lemma). J costs one solution. The
 # determinant is that of the preconditioner times one that the Lanczos process estimates for a few random
-# vectors (Ubaru, Chen and Saad 2017, SIAM J. Matrix Anal. Appl. 38), the same for all spectra. Its slope by
-# log w_j is γ_j − n·|c_j|²/J, where γ_j = 1 − (M⁻¹)_jj is the share of a mode that rows decide.
+# vectors (Ubaru, Chen and Saad 2017, SIAM J. Matrix Anal. Appl. 38), the same for spectra of as many modes.
+# Its slope by log w_j is γ_j − n·|c_j|²/J, where γ_j = 1 − (M⁻¹)_jj is the share of a mode that rows decide.
 
 _FEWEST_PROBES, _MOST_PROBES, _PROBED_MODES = 2, 4, 2**14  # few modes leave a determinant more open
 _PROBE_TOL, _ENDING = 0.01, Ending(1e-4, 300)
@@ -900,7 +927,7 @@ class Evidence:
     functions: list[np.ndarray]
 
 
-_LEFT_OUT = 0.1  # of Σs·Σw, about what modes left out would change in −2·log L
+_LEFT_OUT = 0.1  # Σs·Σw of the modes left out at most, about what they would change in −2·log L
 
 
 def evidence(

@@ -306,6 +306,34 @@ def test_deviations_in_a_gap_are_not_too_small(rng):
     assert (variance / exact < 1.2 * high).all()
 
 
+def test_deviations_where_single_precision_does_not_do(rng):
+    X = uniform_rows(rng, 400, 2)
+    y = waves(X) + 1e-3 * rng.standard_normal(len(X))
+    features = drf.EquispacedFourierFeatures(Matern(0.3, nu=1.5), 1500)
+    model = drf.KernelRidge(features, alpha=1e-6, random_state=0).fit(X, y)
+    some = uniform_rows(rng, 300, 2) * 0.9 + 0.05
+    std = model.predict(some, return_std=True)[1] / np.sqrt(model.model_.posterior.noise[0])
+    Z, Zs = model.features_.transform(X), model.features_.transform(some)
+    # In double precision of the rows' own matrix, with a flat prior of the mean.
+    inverse = np.linalg.inv(Z[:, 1:] @ Z[:, 1:].T + 1e-6 * np.eye(len(X)))
+    k, ones = Zs[:, 1:] @ Z[:, 1:].T, inverse.sum(axis=0)
+    variance = np.square(Zs[:, 1:]).sum(axis=1) - np.einsum("ij,ij->i", k @ inverse, k)
+    variance += np.square(1 - k @ ones) / ones.sum()
+    ratio = std / np.sqrt(variance / 1e-6)
+    # Each is off by 9 %, those of neighbours together; six such deviations of their median at most.
+    assert np.median(ratio) == pytest.approx(1, abs=0.5)
+    assert 0 < model.model_.posterior.effective_dimension < len(X)
+
+
+def test_deviations_that_rounding_hides_are_refused(rng):
+    X = uniform_rows(rng, 400, 2)
+    features = drf.EquispacedFourierFeatures(Matern(0.3, nu=1.5), 1500)
+    with pytest.warns(DataWarning, match="where rounding of the sums may show"):
+        model = drf.KernelRidge(features, alpha=1e-11, random_state=0).fit(X, waves(X))
+    with pytest.raises(InputError, match=r"(use|or) a larger alpha"):
+        model.predict(X, return_std=True)
+
+
 # The sums as a value.
 
 

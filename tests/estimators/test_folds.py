@@ -102,7 +102,10 @@ def test_columns_of_folds_may_be_anywhere(rng: np.random.Generator, folds: Any, 
     encoded = model(folds).fit(whole, frame["y"])
     of_lazy = model(folds).fit(lazy[list(whole)], lazy["y"])
     growing = model(folds).partial_fit(whole, frame["y"])
-    assert encoded.report_["folds"] == expected.report_["folds"] == of_lazy.report_["folds"]
+    told = [{**one.report_["folds"]} for one in (encoded, expected, of_lazy)]
+    for one in told:  # the day is a feature of frames alone, and so only they may be a map of their cells
+        one["rule"] = {name: value for name, value in one["rule"].items() if name != "go_by_places"}
+    assert told[0] == told[1] == told[2]
     for other in (of_lazy, growing):
         np.testing.assert_allclose(
             other.cv_results_["fold_scores"], encoded.cv_results_["fold_scores"], rtol=1e-6

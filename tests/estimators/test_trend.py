@@ -186,7 +186,7 @@ def test_a_raster_takes_covariates_by_the_names_of_their_dimensions(
         values = raster[name].to_numpy().reshape(*expected.shape[:-1], -1)
         assert np.isnan(values[..., ~complete]).all()
         np.testing.assert_allclose(values[..., complete], expected, rtol=2e-4)
-    arrays = {name: covariates[name].transpose("lat", "lon").to_numpy() for name in covariates}
+    arrays = {name: covariates[name].transpose("lat", "lon").to_numpy().tolist() for name in covariates}
     drf.predict_raster(fitted, grid, str(tmp_path / "again.zarr"), covariates=arrays)
     np.testing.assert_array_equal(
         xr.open_zarr(str(tmp_path / "again.zarr"))["prediction"], raster["prediction"]
@@ -201,6 +201,7 @@ def test_a_raster_takes_covariates_by_the_names_of_their_dimensions(
         (lambda c: c.rename(lat="y"), "has dimensions"),
         (lambda c: c.isel(lat=slice(3)), "has shape"),
         (lambda c: c.isel(lat=slice(None, None, -1)), "other coordinates of 'lat' than the grid"),
+        (lambda c: c.assign_coords(lat=c["lat"] + 0.3 / 7), "other coordinates of 'lat' than the grid"),
     ],
 )
 def test_covariates_of_other_cells_are_refused(fitted, change, match, rng, tmp_path):
@@ -213,6 +214,7 @@ def test_covariates_of_other_cells_are_refused(fitted, change, match, rng, tmp_p
     ("how", "match"),
     [
         ({"trend": "elevation"}, "trend must be a list of columns or 'linear'"),
+        ({"trend": 1}, "trend must be a list of columns or 'linear', got 1"),
         ({"trend": ["height"]}, "trend names column 'height'"),
         ({"trend": [7]}, "trend names column 7, but there are 4 columns"),
         ({"trend": ["lon", "lat", "elevation", "index"]}, "names all 4 columns"),
@@ -223,12 +225,31 @@ def test_covariates_of_other_cells_are_refused(fitted, change, match, rng, tmp_p
 )
 def test_trends_that_are_none_are_refused(how, match, rng):
     X, y = made(rng)
-    if how.get("trend", [""])[-1] in ("constant", "copy"):
-        name = how["trend"][-1]
+    name = how["trend"][-1] if isinstance(how.get("trend"), list) else None
+    if name in ("constant", "copy"):
         X[name] = 1e4 if name == "constant" else 3 * X["elevation"] + 1
         X = X.drop(columns="index")
     with pytest.raises(InputError, match=match):
         drf.KernelRidge(features(**how), alpha=ALPHA).fit(X, y)
+
+
+def test_a_covariate_may_come_before_the_places_of_a_map_with_gaps(rng):
+    X, y = made(rng, 1200)
+    gap = (X["lon"] - 0.5) ** 2 + (X["lat"] - 0.5) ** 2 < 0.04
+    X, y = X[["elevation", "index", "lon", "lat"]][~gap], y[~gap]
+    map_ = drf.EquispacedFourierFeatures(n_components=2000, trend=["elevation", "index", "index"])
+    folds = drf.BlockFolds(["lon", "lat"], like="gaps", n_folds=2)
+    model = drf.KernelRidge(map_, cv=folds, random_state=0).fit(X, y)
+    assert model.report_["trend"]["coef"][0][0] == pytest.approx(-0.0065, abs=6 * 0.1 / 200 / 30)
+    assert not any("no better than a constant" in note for note in model.report_["notes"])
+
+
+def test_covariates_without_a_trend_are_refused(rng, tmp_path):
+    X, y = made(rng)
+    model = drf.KernelRidge(features(trend=None), alpha=ALPHA).fit(X[["lon", "lat"]], y)
+    grid, covariates = cells(rng)
+    with pytest.raises(InputError, match="no covariates beside the grid"):
+        drf.predict_raster(model, grid, str(tmp_path / "r.zarr"), covariates=covariates)
 
 
 def test_models_without_a_trend_refuse_it(rng):
@@ -236,9 +257,6 @@ def test_models_without_a_trend_refuse_it(rng):
     for model in (
         drf.KernelRidge(features(), alpha=ALPHA, fit_intercept=False),
         drf.KernelRidge(features(), alpha=ALPHA, solver="gram"),
-        drf.KernelSVR(features())
-        if hasattr(drf, "KernelSVR")
-        else drf.KernelRidge(features(), solver="gram"),
     ):
         with pytest.raises(InputError, match="trend"):
             model.fit(X, y)

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.spatial.distance import cdist
 
 import distrff as drf
-from distrff.features.equispaced import Box, filled_share
+from distrff.features.equispaced import Box, Lattice
 from distrff.fitting.spectra import Spectrum, effective_rows
 from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
@@ -38,12 +39,35 @@ def test_a_part_of_a_lattice_keeps_its_proportions(n_modes):
     assert LATTICE.part(10**6) is LATTICE
 
 
-def test_pieces_far_apart_fill_little_of_the_box(rng):
+@pytest.mark.parametrize("far", [0.5, 9.0])
+def test_pieces_far_apart_are_brought_together(rng, far):
     X = rng.uniform(size=(3000, 2))
-    assert filled_share(X) == 1.0
-    X[:1500, 0] += 9.0  # of 100 bins along it 20 have rows, or 22 where the box begins within one
-    assert 0.19 <= filled_share(X) <= 0.23
-    assert filled_share(X[:1]) == 1.0
+    X[:1500, 0] += 1.0 + far
+    box = Box(((0.0, 2.0 + far), (0.0, 1.0)), (None, None)).of_pieces(X)
+    lattice = box.lattice_of_map(PILOT, 4000)
+    if far < 2:  # no longer than both pieces
+        assert box.seas == () and lattice.width(0) == pytest.approx(2.5)
+        assert 1 / lattice.spacing[0] == pytest.approx(4.5, abs=0.1)
+        return
+    ((low, high),) = box.seas[0]
+    # Of two pieces of length 1 a stretch of 2 is left between them; bins are a hundredth of the range.
+    assert (low, high) == pytest.approx((2.0, 9.0), abs=0.5) and box.seas[1] == ()
+    assert lattice.width(0) == pytest.approx(4.0, abs=0.5) and lattice.width(1) == 1.0
+    assert box.filled[0] == pytest.approx(0.5, abs=0.05) and box.filled[1] == 1.0
+    # Distances within a piece are as they were, and all of the sea is one place.
+    phases = lattice.phases(np.array([[0.25, 0.5], [0.75, 0.5], [10.25, 0.5], [10.75, 0.5]]))[0]
+    np.testing.assert_allclose(np.diff(phases)[[0, 2]], 0.5 * 2 * np.pi * lattice.spacing[0])
+    amid = lattice.phases(np.array([[low, 0.5], [6.0, 0.5], [high, 0.5]]))[0]
+    np.testing.assert_allclose(amid, amid[0])
+    assert Lattice.from_dict(lattice.to_dict()) == lattice
+    assert not lattice.outside(np.array([[6.0, 0.5]])).any()
+
+
+def test_a_kernel_that_is_flat_in_a_column_takes_no_more_modes():
+    box = Box(((0.0, 1.0),) * 3, (None,) * 3).of_pieces(np.random.default_rng(0).uniform(size=(2000, 3)))
+    for width in (1.0, 1e3, 1e6):
+        lattice = box.lattice_of_map(Matern((0.1, width, 0.2), nu=1.5), 10_000)
+        assert 0.8 * 10_000 <= lattice.n_modes <= 10_000
 
 
 def test_rows_beyond_four_a_mode_do_not_count():
@@ -97,7 +121,7 @@ def test_ranges_do_not_reach_around_the_box_nor_weights_beyond_rounding():
 # Fits of maps with gaps.
 
 
-def map_with_gaps(rng, kernel, n=1500, noise=0.05):
+def map_with_gaps(rng, kernel, n=1800, noise=0.05):
     """Places, values of a field at them, and places in three clouds with the field there."""
     X = rng.uniform(size=(n, 2))
     centres = np.array([[0.3, 0.3], [0.7, 0.65], [0.25, 0.8]])
@@ -153,3 +177,33 @@ def test_classes_and_several_targets_share_a_kernel(rng):
     assert difference <= 0.2 * y.std()
     classes = drf.KernelRidgeClassifier(features, cv=gaps).fit(X, y > 0)
     assert classes.score(X, y > 0) > 0.8
+
+
+def test_rows_without_weight_have_no_part_in_the_choice(rng):
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 700)
+    gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(n_components=1500), cv=gaps, random_state=1)
+    alone = model.fit(X, y).alpha_
+    weights = np.repeat([1.0, 0.0, 0.0], len(X))
+    with_others = model.fit(np.tile(X, (3, 1)), np.tile(y, 3), sample_weight=weights).alpha_
+    # Begun from other rows of the sample; counted as rows they made it a third.
+    assert with_others == pytest.approx(alone, rel=0.3)
+
+
+def test_a_given_metric_stays(rng):
+    X, y, _, _ = map_with_gaps(rng, TURNED, 700)
+    kernel = Matern("auto", nu="auto", metric=[[1.0, 0.6], [0.0, 0.4]])
+    for folds in (2, drf.BlockFolds([0, 1], like="gaps", n_folds=2)):
+        features = drf.EquispacedFourierFeatures(kernel, 1500)
+        model = drf.KernelRidge(features, cv=folds, random_state=1).fit(X, y)
+        np.testing.assert_array_equal(model.features_.kernel_.metric, kernel.metric)
+
+
+def test_folds_by_columns_beside_the_features_are_no_map_of_these(rng):
+    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 700)
+    table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "site": rng.uniform(size=len(X)), "y": y})
+    dataset = drf.open_dataset(table, target="y", columns=["a", "b"], extra=["site"])
+    model = drf.KernelRidge(
+        drf.EquispacedFourierFeatures(Matern("auto"), 1500), cv=drf.BlockFolds(["site"], size=0.1, n_folds=2)
+    ).fit(dataset)
+    assert "settings" in model.report_["length_scale_search"]

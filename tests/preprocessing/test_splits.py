@@ -63,6 +63,7 @@ def of_rows(folds: Folds, keys: Keys, **of_dataset: Any) -> Folds:
         "id_dtypes": {name: values.dtype for name, values in keys.columns.items()},
         "groups": "groups" if "groups" in keys.columns else None,
         "persisted_bytes": 0,
+        "raw_features": (),
     }
     return folds.drawn_from(7).of_dataset(SimpleNamespace(**known | of_dataset))
 
