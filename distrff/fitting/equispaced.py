@@ -58,6 +58,7 @@ from distrff.solvers.ridge import (
 )
 from distrff.solvers.toeplitz import (
     MAX_LANCZOS,
+    NO_DEVIATIONS,
     Ending,
     SumsOfRows,
     ToeplitzProblem,
@@ -642,6 +643,7 @@ def solve_without(
     return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
+_FAR_APART = 6.0  # times a variance that 16 samples tell: by chance once in 10¹²
 _AT_ONCE = 4  # samples, whose Lanczos vectors a thread holds
 _GROUP, _N_GROUPS, _FOLD_GROUPS = 16, 4, 2  # samples a task, and tasks of a model and of one without a fold
 
@@ -653,9 +655,13 @@ def sampled(
     problem, rng = setting.problem(total), stream(seed, "posterior", group)
     found = [problem.samples(alpha, rng, _AT_ONCE) for _ in range(_GROUP // _AT_ONCE)]
     C = [c for some, _ in found for c in some]
+    dimensions = [dimension for _, some in found for dimension in some]
+    # zᵀBz of N normal numbers has the variance 2·tr B² ≤ 2·N for B between 0 and 1, if x are solved.
+    if np.var(dimensions, ddof=1) > _FAR_APART * 2.0 * setting.lattice.n_modes:
+        raise InputError(NO_DEVIATIONS.format(alpha))
     # Two real functions as one complex one, which one transform evaluates.
     pairs = [a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)]
-    return np.stack(pairs), float(np.mean([dimension for _, dimension in found]))
+    return np.stack(pairs), float(np.mean(dimensions))
 
 
 # The choice of smoothness, widths and alpha, from the sums alone.

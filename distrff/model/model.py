@@ -541,7 +541,9 @@ class Model:
         if self.posterior is not None:
             return self.posterior
         if self.kind.startswith("KernelRidge"):
-            raise InputError("this model was saved without its posterior; save it with include_std=True")
+            raise InputError(
+                "this model was saved without its posterior; fit again, and save it with include_std=True"
+            )
         raise InputError(f"a {self.kind} has no standard deviations; ridge models have")
 
     def _strips(self, X: np.ndarray, n_rows: int = 0) -> Iterator[tuple[slice, np.ndarray]]:

@@ -606,8 +606,8 @@ class ToeplitzProblem:
                     logs[i] = sizes[i] ** 2 * float(np.square(vectors[0]) @ np.log(values))
                 before, y = y, np.array(roots)
                 changes = y - np.pad(before, ((0, 0), (0, step - before.shape[1])))
-                is_near = (np.linalg.norm(changes, axis=1) <= tol * np.linalg.norm(y, axis=1)).all()
-                has_settled = is_definite and bool(is_whole or is_near)
+                is_near = bool((np.linalg.norm(changes, axis=1) <= tol * np.linalg.norm(y, axis=1)).all())
+                has_settled = is_definite and (is_whole or is_near)
                 if is_whole or is_near:
                     break
             beside.append(rest)
@@ -618,35 +618,45 @@ class ToeplitzProblem:
             X += times(v, numbers)
         return RootInverses(preconditioner.half(X, transposed=True), logs, y.shape[1], has_settled)
 
-    def samples(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[list[np.ndarray], float]:
-        """Functions of the posterior for noise of variance 1, and an estimate of the dimension.
+    def samples(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[list[np.ndarray], list[float]]:
+        """Functions of the posterior for noise of variance 1, and an estimate of the dimension by each.
 
-        x of the covariance M⁻¹, and tr(A·M⁻¹) = n − alpha·tr(P·M⁻¹), the effective dimension.
+        x of the covariance M⁻¹, and zᵀz − alpha·xᵀP·x, whose mean tr(A·M⁻¹) is the effective dimension.
         """
-        X = self._roots(alpha, rng, n)
-        dimension = _n_real(self.weights.shape) - alpha * float(np.mean([self.norm(x) ** 2 for x in X]))
-        return [whole_of(self.functions(x)).astype(np.complex64) for x in X], dimension
+        X, dimensions = self._roots(alpha, rng, n)
+        return [whole_of(self.functions(x)).astype(np.complex64) for x in X], dimensions
 
-    def _roots(self, alpha: float, rng: np.random.Generator, n: int) -> np.ndarray:
+    def _roots(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[np.ndarray, list[float]]:
         Z = np.stack([self.normal(rng) for _ in range(n)])
+        X = self._solved_roots(alpha, Z)
+        return X, [norm(z) ** 2 - alpha * self.norm(x) ** 2 for z, x in zip(Z, X, strict=True)]
+
+    def _solved_roots(self, alpha: float, Z: np.ndarray) -> np.ndarray:
         if self.sums.weight * float(self.weights.max()) <= _SINGLE * alpha:
             found = self.root_inverses(Z.astype(np.complex64), alpha, _OF_SAMPLE)
-            if found.has_settled:
+            if found.has_settled and all(self._is_root(x, z, alpha) for x, z in zip(found.X, Z, strict=True)):
                 return found.X
         each = list[np.ndarray]()
         for z in Z:  # one by one they take no more memory than those of single precision
-            found = self.root_inverses(z[None], alpha, _OF_SAMPLE, 2 * MAX_LANCZOS)
-            if not found.has_settled:
+            found = self.root_inverses(z[None], alpha, _OF_FEW, 2 * MAX_LANCZOS)
+            if not (found.has_settled and self._is_root(found.X[0], z, alpha)):
                 raise InputError(NO_DEVIATIONS.format(alpha))
             each.append(found.X)
         return np.concatenate(each)
 
+    def _is_root(self, x: np.ndarray, z: np.ndarray, alpha: float) -> bool:
+        """Whether x*·M·x = z*·z, as of every approximation of the Lanczos process but for rounding."""
+        x = x.astype(np.complex128)
+        return abs(inner(x, self.product(x, alpha)) / norm(z) ** 2 - 1.0) <= _ROUNDED
+
 
 _SINGLE = 1e8  # of Σs·w by alpha, above which rounding of single precision hides alpha; below it may
+_OF_FEW = 1e-2  # where alpha is so small: what rows decide is then a small part of x
+_ROUNDED = 1e-2  # vectors of the process that are no longer orthogonal give some 1e-3, and do no harm
 
 NO_DEVIATIONS = (
-    "an alpha of {:.3g} is so small that rounding of the sums over rows hides it, and there are no standard "
-    "deviations; use a larger alpha"
+    "the standard deviations of this model cannot be computed: for its rows an alpha of {:.3g} is too small; "
+    "use a larger alpha"
 )
 
 
@@ -872,18 +882,21 @@ class TrendProblem(ToeplitzProblem):
         rest = self.sums.residual(np.outer(found.beta, np.ones(len(self.sums.b))))
         return squared_error(rest, self.toeplitz, target, self.functions(found.c))
 
-    def samples(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[list[np.ndarray], float]:
+    def samples(self, alpha: float, rng: np.random.Generator, n: int) -> tuple[list[np.ndarray], list[float]]:
         """As without covariates; their coefficients follow those of the function in a flat array."""
         border = self._border(alpha, Ending(_OF_SAMPLE**2, 2000, _OF_SAMPLE))
-        X = self._roots(alpha, rng, n)
+        X, dimensions = self._roots(alpha, rng, n)
         deltas = solve_factor(border.L, rng.standard_normal((len(border.B), n)), transposed=True).T
+        # As what is decided has p coefficients more, and the samples of the lattice differ by these.
+        dimensions = [
+            one + alpha * (self.norm(x) ** 2 - self.norm(y) ** 2)
+            for one, x, y in zip(dimensions, X, X - np.tensordot(deltas, border.C, 1), strict=True)
+        ]
         X = X - np.tensordot(deltas, border.C, 1)
-        squares = np.mean([self.norm(x) ** 2 for x in X])
-        dimension = _n_real(self.weights.shape) + len(border.B) - alpha * float(squares)
         functions = [
             np.concatenate([whole_of(self.functions(x)).ravel(), d]) for x, d in zip(X, deltas, strict=True)
         ]
-        return [C.astype(np.complex64) for C in functions], dimension
+        return [C.astype(np.complex64) for C in functions], [len(border.B) + one for one in dimensions]
 
 
 def _inners(first: Iterable[np.ndarray], second: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:

@@ -325,6 +325,19 @@ def test_deviations_where_single_precision_does_not_do(rng):
     assert 0 < model.model_.posterior.effective_dimension < len(X)
 
 
+def test_deviations_of_distant_clusters_are_right_or_refused(rng):
+    X = uniform_rows(rng, 600, 2)
+    X[:300] += np.array([30.0, 20.0])
+    features = drf.EquispacedFourierFeatures(Gaussian(0.3), 30_000)
+    model = drf.KernelRidge(features, alpha=1e-6, random_state=0).fit(X, waves(X % 10) + rng.normal(size=600))
+    try:
+        _, std = model.predict(X, return_std=True)
+    except InputError as error:
+        assert "an alpha of 1e-06 is too small" in str(error)
+    else:  # some 60 coefficients of each cluster, of noise 1
+        assert np.mean(std) < 1.0
+
+
 def test_deviations_that_rounding_hides_are_refused(rng):
     X = uniform_rows(rng, 400, 2)
     features = drf.EquispacedFourierFeatures(Matern(0.3, nu=1.5), 1500)
