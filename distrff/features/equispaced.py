@@ -996,7 +996,7 @@ class Lattice:
                 tuple(None if b is None else (_number(b[0]), _number(b[1])) for b in data["bounds"]),
                 tuple(tuple((_number(a), _number(b)) for a, b in seas) for seas in data.get("seas", ())),
             )
-        except (TypeError, KeyError, IndexError, OverflowError) as error:
+        except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
             raise ModelFileError(f"a stored lattice of frequencies is damaged ({error!r})") from error
 
 
@@ -1126,7 +1126,8 @@ class Box:
         places = [(x.astype(np.float64), _has_rows(x)) for x in X.T]
         seas = [() if b is None else _seas(*place) for place, b in zip(places, self.bounds, strict=True)]
         filled = [
-            min(1.0, float(np.ptp(x) * has_rows.mean()) / (float(np.ptp(x)) - _length(own) or 1.0))
+            # A single value has no width, and fills it.
+            min(1.0, float(np.ptp(x) * has_rows.mean()) / (float(np.ptp(x)) - _length(own) or 1.0)) or 1.0
             for (x, has_rows), own in zip(places, seas, strict=True)
         ]
         return replace(self, seas=tuple(seas) if any(seas) else (), filled=tuple(filled))

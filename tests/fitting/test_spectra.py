@@ -63,6 +63,13 @@ def test_pieces_far_apart_are_brought_together(rng, far):
     assert not lattice.outside(np.array([[6.0, 0.5]])).any()
 
 
+def test_a_column_of_one_value_fills_its_width(rng):
+    X = np.stack([rng.uniform(size=500), np.full(500, 3.0)], axis=1)
+    box = Box(((0.0, 1.0), (3.0, 3.0)), (None, None)).of_pieces(X)
+    assert box.filled == (1.0, 1.0) and box.lattice_of_map(PILOT, 500).columns == (0,)
+    assert Box(((0.0, 1.0), (0.0, 9.0)), (None, None)).of_pieces(X).filled == (1.0, 1.0)
+
+
 def test_a_kernel_that_is_flat_in_a_column_takes_no_more_modes():
     box = Box(((0.0, 1.0),) * 3, (None,) * 3).of_pieces(np.random.default_rng(0).uniform(size=(2000, 3)))
     for width in (1.0, 1e3, 1e6):
