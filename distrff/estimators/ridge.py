@@ -560,7 +560,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             return self._with_posterior() if required else model
         try:
             return self._with_scaled_intervals(self._with_posterior())
-        except InputError:  # other solvers have no deviations, nor have sums that are gone
+        except InputError:  # other solvers have no deviations, nor have sums that are gone, or tiny alphas
             if required:
                 raise
             return model

@@ -461,7 +461,9 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     bounds : sequence of pairs, or mapping of column to pair, optional
         Least and largest value of each column, between which models are made and predict. Default: the range
         of the rows of the fit, and a hundredth of it on both sides. Features repeat themselves outside of
-        the bounds; predictions there are NaN.
+        the bounds; predictions there are NaN. On a map with gaps, a stretch of a column without rows that is
+        longer than all parts with rows together is shortened to their length: places in the middle of it are
+        predicted as equally far from both sides.
     period : mapping of column to float, optional
         Columns that are periodic, such as an hour of 24 or a longitude of 360, with their periods: the
         kernel becomes periodic in them. Columns are named, or numbered from 0.

@@ -887,16 +887,17 @@ class TrendProblem(ToeplitzProblem):
         border = self._border(alpha, Ending(_OF_SAMPLE**2, 2000, _OF_SAMPLE))
         X, dimensions = self._roots(alpha, rng, n)
         deltas = solve_factor(border.L, rng.standard_normal((len(border.B), n)), transposed=True).T
-        # As what is decided has p coefficients more, and the samples of the lattice differ by these.
-        dimensions = [
-            one + alpha * (self.norm(x) ** 2 - self.norm(y) ** 2)
-            for one, x, y in zip(dimensions, X, X - np.tensordot(deltas, border.C, 1), strict=True)
-        ]
-        X = X - np.tensordot(deltas, border.C, 1)
+        moved = X - np.tensordot(deltas, border.C, 1)
         functions = [
-            np.concatenate([whole_of(self.functions(x)).ravel(), d]) for x, d in zip(X, deltas, strict=True)
+            np.concatenate([whole_of(self.functions(x)).ravel(), d])
+            for x, d in zip(moved, deltas, strict=True)
         ]
-        return [C.astype(np.complex64) for C in functions], [len(border.B) + one for one in dimensions]
+        # The trace over p more coefficients, which have no penalty, and with the norms of the moved samples.
+        dimensions = [
+            len(border.B) + one + alpha * (self.norm(x) ** 2 - self.norm(y) ** 2)
+            for one, x, y in zip(dimensions, X, moved, strict=True)
+        ]
+        return [C.astype(np.complex64) for C in functions], dimensions
 
 
 def _inners(first: Iterable[np.ndarray], second: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
