@@ -336,6 +336,8 @@ def _features(ctx: click.Context) -> Any:
 def _kernel(ctx: click.Context) -> Any:
     """The kernel of the options; raises UsageError for one that it would not use."""
     found = {name: ctx.params[name] for name in _OF_KERNELS if ctx.params[name] is not None}
+    if not found and ctx.params["features"] == "equispaced":
+        return None  # the map's own choice, which may turn widths and add a second range
     kernel = found.get("kernel")
     if isinstance(kernel, dict):
         from distrff.kernels.base import kernel_from_dict

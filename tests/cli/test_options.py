@@ -8,6 +8,7 @@ import pytest
 import distrff as drf
 from distrff import (
     AutoFeatures,
+    EquispacedFourierFeatures,
     Exponential,
     Gaussian,
     KernelRidge,
@@ -133,6 +134,8 @@ LEVERAGE = "--features nystroem --landmarks leverage --n-components 33"
         (f"--features nystroem --kernel {ROTATED}", NystroemFeatures(Gaussian(metric=[[1, 2], [3, 4]]))),
         (LEVERAGE, NystroemFeatures(Gaussian("auto"), 33, landmarks="leverage")),
         (POLYNOMIAL, NystroemFeatures(Polynomial(2), 1024)),
+        ("--features equispaced", EquispacedFourierFeatures()),
+        ("--features equispaced --nu 1.5", EquispacedFourierFeatures(Matern("ard", nu=1.5))),
         ("--features binning", RandomBinningFeatures(Laplacian("auto"), 100)),
         (BINNING, RandomBinningFeatures(Laplacian((1.0, 2.0)), 20, n_bins=4000)),
     ],
