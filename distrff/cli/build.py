@@ -38,7 +38,7 @@ from distrff.cli.data import (
     table_options,
     workers_of,
 )
-from distrff.errors import CheckpointWarning, InputError, warn
+from distrff.errors import CheckpointWarning, DataWarning, InputError, warn
 from distrff.utils.text import listed
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ _HELP = {
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
     "columns. binning is for --kernel laplacian, which is its default.",
     "include_std": "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 "
-    "sampled models; of --model ridge or ridge-classifier.",
+    "sampled models; of --model ridge or ridge-classifier.  [default: for ridge on equispaced features]",
     "kernel": 'JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
     '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  [default: '
     "gaussian]",
@@ -120,13 +120,14 @@ _HELP = {
     "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
     "tol": "Relative duality gap to be reached; of cg and equispaced features the relative residual.",
 }
+_SWITCHES = ("include_std",)  # can be turned off as well
 # Where the docstring does not say how the command line takes it, or there is no parameter of this name.
 _GIVEN: dict[str, dict[str, Any]] = {
     "by": {"type": Names(), "metavar": "NAME,..."},
     "C": {"metavar": "cv|inf|NUMBER"},
     "features": {"type": click.Choice([*MAPS]), "default": "auto"},
     "form": {"type": click.Choice(["cos_sin", "phase"]), "metavar": None},  # complex is for transform alone
-    "include_std": {"is_flag": True},
+    "include_std": {"is_flag": True, "default": None},
     "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
     "length_scale": {"type": Value("float, tuple"), "metavar": "auto|ard|NUMBER|NUMBER,..."},
     "metric": {"type": click.Choice(["learned"])},
@@ -149,7 +150,8 @@ def option(name: str) -> Any:
             parameter_name = options_of(classes[words[0]])[name]
             of = "" if len(words) > len(classes) - 3 else f"Of --{selector} {_either(words)}."
             return parameter([classes[word] for word in words], parameter_name, name, help, of=of, **settings)
-    return click.option(spelt_as_option(name), help=help, **settings)
+    spelt = spelt_as_option(name)
+    return click.option(f"{spelt}/--no-{spelt[2:]}" if name in _SWITCHES else spelt, help=help, **settings)
 
 
 map_options = _options(
@@ -483,8 +485,8 @@ def fit(
                 # Before the model is written: if this process is killed in between, the next one knows whose
                 # model lies there.
                 note_model(kept, place, _digest_of(estimator.model_))
-        extra = {"include_std": True} if options["include_std"] else {}
-        estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
+        asked, settings = options["include_std"], {"overwrite": replaces, "storage_options": remote}
+        save(estimator, out, asked, is_map=is_map(options), **settings)
         if page is not None and options["model"] != "pca":  # after the model is safe
             from distrff.diagnostics.report import judge_fit
 
@@ -511,6 +513,33 @@ def fit(
     # A callback's wish to stop is no failure, and a missing certificate is told by the report.
     is_well = report["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED")
     return Result(values, lines, 0 if is_well else NOT_CONVERGED)
+
+
+def is_map(options: Mapping[str, Any]) -> bool:
+    """Whether a fit makes a map, of which standard deviations are stored unless --no-include-std is given."""
+    return options["features"] == "equispaced" and options["model"] == "ridge"
+
+
+def keeps_std(options: Mapping[str, Any]) -> bool:
+    """Whether --include-std is given, or holds by default."""
+    asked = options["include_std"]
+    return is_map(options) if asked is None else asked
+
+
+def save(estimator: Any, out: str, include_std: bool | None, *, is_map: bool, **settings: Any) -> None:
+    """Write a model, with what its standard deviations need if that is asked for, or by default of a map.
+
+    Where nobody asked for these and they cannot be computed, the model is written without them and a warning
+    says why.
+    """
+    if include_std or (is_map and include_std is None):
+        try:
+            return estimator.save(out, include_std=True, **settings)
+        except InputError as error:
+            if include_std:
+                raise
+            warn(f"written without what standard deviations need: {error}", DataWarning)
+    estimator.save(out, **settings)
 
 
 def _digest_of(model: Any) -> str:

@@ -20,6 +20,7 @@ from distrff.cli.build import (
     map_options,
     option,
     refuse,
+    save,
     show_defaults,
 )
 from distrff.cli.command import Result, command, progress_lines
@@ -198,8 +199,8 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, **options: A
         **chosen(options, "alpha alphas tol"),
     )
     estimator.fit_gram(found)
-    std = {"include_std": True} if options["include_std"] else {}
-    estimator.save(out, overwrite=overwrite, storage_options=remote, **std)
+    is_map = found.kind == "toeplitz" and found.targets.kind == "numeric"
+    save(estimator, out, options["include_std"], is_map=is_map, overwrite=overwrite, storage_options=remote)
     report = estimator.report_
     # No seed, since nothing was drawn.
     values = {key: report[key] for key in KEYS if key in report and key != "seed"} | {"out": str(place)}

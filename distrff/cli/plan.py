@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli.build import checked_map, estimator_and_data, fit_options, map_options, refuse, show_defaults
+from distrff.cli.build import (
+    checked_map,
+    estimator_and_data,
+    fit_options,
+    keeps_std,
+    map_options,
+    refuse,
+    show_defaults,
+)
 from distrff.cli.command import AS_JSON, Result, command, flag, given, parameter
 from distrff.cli.data import chosen, cluster_options, open_data, row_options, workers_of
 from distrff.errors import ClusterError, InputError, PlanRefused
@@ -77,7 +85,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
 
     with workers_of(options):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
-    counted = with_posterior(counted) if options["include_std"] else counted
+    counted = with_posterior(counted) if keeps_std(options) else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     return Result(counted.to_dict(), lines)
@@ -116,7 +124,7 @@ def planned_values(
         raise
     from distrff.fitting.fit import with_posterior
 
-    plan = with_posterior(plan) if options["include_std"] else plan
+    plan = with_posterior(plan) if keeps_std(options) else plan
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 

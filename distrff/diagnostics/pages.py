@@ -54,7 +54,8 @@ _DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
 def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
     """Charts of a report, by the heading of their section."""
     drawn: dict[str, Draw] = {}
-    if report.get("alphas") or report.get("Cs"):
+    # A likelihood's alpha is not one of several.
+    if len(report.get("alphas") or report.get("Cs") or ()) > 1:
         drawn[f"Error against {'alpha' if report.get('alphas') else 'C'}"] = plots.plot_alpha_path
     if report.get("learning_curve"):
         drawn["Error against the number of features"] = plots.plot_learning_curve

@@ -344,16 +344,20 @@ def _settings(search: Mapping[str, Any]) -> _Parts:
 def _likely(likely: Sequence[Mapping[str, Any]]) -> _Parts:
     """A table of the most likely kernels of a map."""
     least = min(one["minus_two_log_likelihood"] for one in likely)
-    rows = [
-        [one["kernel"], number_text(one["alpha"]), number_text(one["minus_two_log_likelihood"] - least)]
-        for one in likely
-    ]
     legend = (
         "The most likely kernel of one term, and that of two where rows ask for a second: widths, "
-        "directions, smoothness, shares and alpha together, by all rows. Of two, the held-out error decides. "
-        "The last column is minus twice the logarithm of the likelihood, from the least one on."
+        "directions, smoothness, shares and alpha together, by all rows."
     )
-    return [Table(["kernel", "alpha", "−2·log L"], rows), legend]
+    columns, rows = ["kernel", "alpha"], [[one["kernel"], number_text(one["alpha"])] for one in likely]
+    if len(likely) > 1:
+        columns.append("−2·log L")
+        for row, one in zip(rows, likely, strict=True):
+            row.append(number_text(one["minus_two_log_likelihood"] - least))
+        legend += (
+            " Of two, the held-out error decides. The last column is minus twice the logarithm of the "
+            "likelihood, from the least one on."
+        )
+    return [Table(columns, rows), legend]
 
 
 def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:

@@ -394,6 +394,11 @@ class Observer:
         self._ended = time.perf_counter()  # what callbacks take is no part of a sweep
         self.stop_if_asked()
 
+    def between_passes(self, text: str) -> None:
+        """Show what is done, perhaps for minutes, until the next pass begins."""
+        if self._line is not None:
+            self._line.say(text, stays=False)
+
     def stop_if_asked(self) -> None:
         """Raise FitStopped if a callback has returned True."""
         if self._wants_stop:

@@ -458,8 +458,10 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             weights alone: far from the data, where D ≪ n features cannot tell rows apart,
             it is optimistic. Costs D² flops a row. "observation" is that of a new observation of
             weight 1, √(std² + σ̂²). Of `EquispacedFourierFeatures` it is estimated by 64 samples of
-            the model, to 9 %; at first use these take another pass over the rows, which must be as
-            they were at the fit.
+            the model, to 9 %; where alpha is searched for, with
+            σ̂² = (weighted RSS + alpha·‖w‖²) / (Σs − p − 1), p being the covariates of a trend.
+            Weights count rows: divide weights that are 1/variance by their mean, m, or deviations
+            will be √m times too small.
         outside : {"nan", "error"}
             What becomes of rows outside the bounds of `EquispacedFourierFeatures`: NaN, with a warning
             that counts them, or an InputError.

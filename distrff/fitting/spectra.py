@@ -246,17 +246,23 @@ def likeliest(
         found = run.map(climbed, calls)
         return [Likely(one.spectrum, climb) for one, climb in zip(begun, found, strict=True)]
 
+    def told(part: int) -> None:
+        run.observer.between_passes(f"kernel and alpha by the likelihood of the rows, part {part} of 3")
+
     whole = spectrum.lattice
     first = whole.part(min(_FIRST_MODES, whole.n_modes // 4))
     middle, last = whole.part(_SEARCH_MODES), whole.part(_LAST_MODES)
     coarse = replace(spectrum, lattice=first)
+    told(1)
     starts = climbed_from(*(Begun(coarse, theta) for theta in coarse.starts()))
     theta = min(starts, key=lambda one: one.found.value).found.theta
+    told(2)
     (one,) = climbed_from(Begun(replace(spectrum, lattice=middle), theta))
     goes_on = last.n_modes > middle.n_modes and spectrum.alpha is None
     of_one = [one.on(last)] if goes_on else []
     pair = one.spectrum.with_short_range(one.found.theta) if spectrum.is_turned else None
     of_two = [] if pair is None else [Begun(*pair, to_beat=one.found.value)]
+    told(3)
     # At the same time, as one climb keeps one thread busy.
     found = climbed_from(*of_one, *of_two)
     likely = found[: len(of_one)] or [one]

@@ -35,7 +35,7 @@ def model(places, cluster):
     from tests.cli.conftest import Distrff
 
     out = places / "model.zarr"
-    words = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", out, "--include-std")
+    words = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", out)
     done = Distrff(cluster.scheduler_address)("fit", *words)
     assert done.code == 0, done
     return out
@@ -80,13 +80,27 @@ def test_a_plan_counts_and_inspect_describes(distrff, places, model):
     rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN)
     plan = distrff("plan", *rows)
     assert "sums of equispaced features" in plan.stdout and "predicted" not in plan.stderr
-    with_std = distrff("plan", *rows, "--include-std", "--json").json
-    without = distrff("plan", *rows, "--json").json
+    with_std = distrff("plan", *rows, "--json").json
+    without = distrff("plan", *rows, "--no-include-std", "--json").json
     # Samples follow from the sums: no pass more.
     assert with_std["n_sweeps"] == without["n_sweeps"] and with_std["flops"] > without["flops"]
     described = distrff("inspect", model, "--json").json
     assert described["features"] == "equispaced" and described["solver"] == "toeplitz"
     assert described["n_components"] == load_model(str(model)).specification.n_features
+
+
+def test_what_deviations_need_is_stored_unless_declined_or_too_hard(distrff, places, tmp_path):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN)
+    assert distrff("fit", *rows, "--out", tmp_path / "m.zarr", "--no-include-std", "--alpha", 1).code == 0
+    assert load_model(str(tmp_path / "m.zarr")).posterior is None
+    assert distrff("gram", *rows, "--out", tmp_path / "g.zarr").code == 0
+    assert distrff("solve", tmp_path / "g.zarr", "--out", tmp_path / "s.zarr", "--alpha", 1).code == 0
+    assert load_model(str(tmp_path / "s.zarr")).posterior is not None
+    tiny = ("--alpha", 1e-13, "--out", tmp_path / "t.zarr")
+    done = distrff("fit", *rows, *tiny)
+    assert done.code == 0 and "written without what standard deviations need" in done.stderr
+    assert load_model(str(tmp_path / "t.zarr")).posterior is None
+    assert "too small" in distrff.refused("fit", *rows, *tiny, "--overwrite", "--include-std")
 
 
 def test_a_raster_with_deviations(distrff, model, tmp_path):

@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import warnings
 
 import dask
 import dask.array as da
@@ -306,6 +307,17 @@ def test_deviations_in_a_gap_are_not_too_small(rng):
     assert (variance / exact < 1.2 * high).all()
 
 
+def test_the_noise_of_a_few_rows_that_the_model_explains(rng):
+    X = uniform_rows(rng, 20, 2)
+    y = waves(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # so few may be taken for noise
+        model = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=0).fit(X, y)
+    model.predict(X, return_std=True)
+    J = np.sum((y - model.predict(X)) ** 2) + model.alpha_ * model.rkhs_norm_**2
+    assert model.model_.posterior.noise[0] == pytest.approx(J / 19, rel=1e-3)
+
+
 def test_deviations_where_single_precision_does_not_do(rng):
     X = uniform_rows(rng, 400, 2)
     y = waves(X) + 1e-3 * rng.standard_normal(len(X))
@@ -496,6 +508,10 @@ def test_constant_columns_and_targets(rng):
     y = rng.standard_normal(200)
     model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, y)
     assert np.allclose(model.predict(X), y.mean())
+    X = uniform_rows(rng, 200, 2)
+    with pytest.warns(DataWarning, match="y is constant"):
+        model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, np.full(200, 3.0))
+    assert np.allclose(model.predict(X), 3.0)
 
 
 def test_the_plan_says_which_widths_are_resolved(rng):
