@@ -37,7 +37,7 @@ from distrff.fitting.result import (
     rkhs_norm,
 )
 from distrff.fitting.rows import by_sum
-from distrff.fitting.spectra import Likely, Spectrum, likeliest, of_smoothness
+from distrff.fitting.spectra import LAST_MODES, Likely, Spectrum, likeliest, of_smoothness
 from distrff.fitting.sums import LIKE_THE_FIRST, RowSums
 from distrff.io.dataset import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict
@@ -899,7 +899,8 @@ class Choice:
             return []
         text = (
             f"the chosen model is no better than a constant: its held-out mean squared error is {score:.6g}, "
-            f"that of the mean {constant:.6g}; look at columns, bounds and period"
+            f"that of the mean {constant:.6g}; look at columns, bounds and period, and for targets that are "
+            f"far from all others"
         )
         warn(text, DataWarning)
         return [text]
@@ -1192,6 +1193,7 @@ _MIN_CALL_ROWS = 2**17
 _SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
 _SEARCH_PRODUCTS, _SOLVE_PRODUCTS = 1000, 30  # presumed of a search and a model, with the Toeplitz matrix
 _SAMPLE_PRODUCTS = 60  # presumed of a sample
+_CLIMB_BYTES = 2900.0  # a mode, of two climbs at once; one of 158,123 modes took 433 MB with the sums
 
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
@@ -1216,6 +1218,8 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
     solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    # Folds of places, and so a likelihood, are for columns of two coordinates and more.
+    climb = _CLIMB_BYTES * min(s.n_features, LAST_MODES) if s.n_sums > 1 and d > 1 else 0.0
     return planned(
         "toeplitz",
         s,
@@ -1226,7 +1230,7 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
         folds_per_task=s.n_sums if cuts.together else 1,
         flops=of_rows + of_grids + solving,
         cosines=0.0,
-        worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
+        worker_peak_bytes=int(max(sweep, solve, climb + 3 * of_a_sum * s.n_sums) + SLACK_BYTES),
         client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * k)),
     )
 

@@ -174,7 +174,7 @@ def effective_rows(n_rows: int, lattice: Lattice) -> int:
 
 # The search.
 
-_FIRST_MODES, _SEARCH_MODES, _LAST_MODES = 2**14, 2**16, 2**18
+_FIRST_MODES, _SEARCH_MODES, LAST_MODES = 2**14, 2**16, 2**18
 _STARTS = ((1.0, 1.0), (0.5, 6.0))  # ν, and the pilot's widths times this
 _ALPHA, _SHORT_SHARE, _SHORTER = 0.05, 0.3, 6.0
 # Of −2·log L a row, for a second term, beside Schwarz's criterion (1978): smaller gains moved errors in gaps
@@ -251,7 +251,7 @@ def likeliest(
 
     whole = spectrum.lattice
     first = whole.part(min(_FIRST_MODES, whole.n_modes // 4))
-    middle, last = whole.part(_SEARCH_MODES), whole.part(_LAST_MODES)
+    middle, last = whole.part(_SEARCH_MODES), whole.part(LAST_MODES)
     coarse = replace(spectrum, lattice=first)
     told(1)
     starts = climbed_from(*(Begun(coarse, theta) for theta in coarse.starts()))
