@@ -150,8 +150,10 @@ def predict_raster(
         blocks = _blocks(list(axes.values()), chunks, beside)
         n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
         _finish(fresh, frozen, reference, names)
-    if n_outside == math.prod(shape):
-        warn("all cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
+    if n_outside:
+        n_cells = math.prod(shape)
+        share = "all" if n_outside == n_cells else f"{n_outside:,} of {n_cells:,}"
+        warn(f"{share} cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
     return {
         "out": str(location),
         "shape": shape,

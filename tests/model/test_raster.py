@@ -155,9 +155,9 @@ def test_a_column_of_one_value_is_an_axis_of_one_coordinate(tmp_path):
     X, y = rows(0, d=1)
     X = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
     model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, y)
-    report = drf.predict_raster(
-        model, {0: np.linspace(0.5, 3.5, 9), 1: [7.0, 8.0]}, str(tmp_path / "map.zarr")
-    )
+    grid = {0: np.linspace(0.5, 3.5, 9), 1: [7.0, 8.0]}
+    with pytest.warns(DataWarning, match="9 of 18 cells are outside the bounds"):
+        report = drf.predict_raster(model, grid, str(tmp_path / "map.zarr"))
     opened = xr.open_zarr(tmp_path / "map.zarr").prediction.values
     assert report["n_outside"] == 9 and np.isnan(opened[:, 1]).all()
     expected = model.predict(np.column_stack([np.linspace(0.5, 3.5, 9), np.full(9, 7.0)]))
