@@ -105,14 +105,14 @@ _HELP = {
     "gaussian]",
     "length_scale": "Width of the kernel, or one for each column; auto finds one by a small fit on a "
     "sample, ard one for each column by the likelihood of a smaller sample. --features equispaced chooses "
-    "both by held-out errors of all rows, and has ard as its default.  [default: auto]",
+    "both from sums over all rows, and has ard as its default.  [default: auto]",
     "metric": "Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
     '"metric" as a list of rows.  [default: each column alike]',
     "model": "Numbers by ridge, labels by the next three, principal components by pca.",
     "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
     "--features auto has this number unless it chooses binning or equispaced features.",
     "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
-    "chooses it by held-out errors.  [default: 1.5]",
+    "chooses it from sums over all rows.  [default: 1.5]",
     "random_state": "Seed; by default a fresh one, which the result names.",
     "scale": "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
     "stay sparse.",
