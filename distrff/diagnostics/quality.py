@@ -162,7 +162,7 @@ def _quality_line(quality: Mapping[str, Any]) -> str:
 
 def _linear_text(quality: Mapping[str, Any]) -> str:
     linear = quality["linear_rmse"]
-    return "not shown, as it is one of all rows" if linear is None else number_text(linear)
+    return "not judged by these folds" if linear is None else number_text(linear)
 
 
 def _spread_text(quality: Mapping[str, Any]) -> str:

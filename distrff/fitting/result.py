@@ -103,8 +103,8 @@ def fit_report(
         values["quality"] = {**quality, "held_out": values["folds"]["held_out"]}
         if fit is not None and fit.census and fit.census.n_repeated and quality["kind"] == "numbers":
             notes.append(
-                f"{fit.census.n_repeated} rows are held out by several folds: RMSE and R² here count them "
-                f"once for each, those of `evaluate` once in all"
+                f"{fit.census.n_repeated} rows are held out by several folds: RMSE and R² of the fit count "
+                f"them once for each, those of `evaluate` and of a page once in all"
             )
     if quality is not None and quality.get("only_class") is not None:
         notes.append(_of_one_class(quality["only_class"], result))

@@ -245,7 +245,7 @@ def test_groups_that_are_none_are_refused(rng: np.random.Generator, groups: Any,
         ({"cv": GroupFolds("group")}, "the folds go by 'group', which the model has as a feature, too"),
         ({"cv": ForwardFolds(-1)}, "the folds go by -1, which the model has as a feature, too"),
         ({"cv": ForwardFolds("a")}, "the groups of the rows have no effect: the folds hold out spans of a"),
-        ({}, "a linear model not shown, as it is one of all rows"),
+        ({}, "a linear model not judged by these folds"),
         ({"alpha": 1.0}, "or fit with alpha='cv', which judges it on whole groups (15 of them)"),
     ],
 )
