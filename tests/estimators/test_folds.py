@@ -258,7 +258,7 @@ def test_the_report_says_what_folds_do_not_do(rng: np.random.Generator, options:
     assert ("too: new rows" in repr(report)) == ("cv" in options)
     with pytest.warns(DataWarning, match="the groups are a feature, too: column 'group'"):
         model(**options).fit(X, rng.normal(size=N), groups=X["group"])
-    assert ("not shown" in report._repr_html_()) == ("alpha" not in options)
+    assert ("not judged by these folds" in report._repr_html_()) == ("alpha" not in options)
 
 
 def test_the_order_of_a_shuffled_frame_is_not_taken_for_time(rng: np.random.Generator) -> None:
