@@ -6,7 +6,7 @@ import types
 import pytest
 from ipykernel.iostream import OutStream
 
-from distrff.engine.progress import FitLine, lines_echoed, pass_line, roughly
+from distrff.engine.progress import FitLine, Observer, lines_echoed, pass_line, roughly
 
 
 class Terminal(io.StringIO):
@@ -103,6 +103,20 @@ def test_a_log_gets_a_line_a_sweep_and_in_ten_seconds_at_most(clock, monkeypatch
 )
 def test_seconds_as_people_say_them(seconds, text):
     assert roughly(seconds) == text
+
+
+def test_work_between_passes_is_shown_until_the_next_one(clock, monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    observer = Observer((), FitLine())
+    clock.now += 3
+    observer.between_passes("alpha by the folds")
+    clock.now += 1
+    with observer.rows_of("sums", 1000):
+        pass
+    drawn = [text.rstrip() for text in stream.getvalue().split("\r")[1:]]
+    assert drawn == ["alpha by the folds", "sums, 0% of 1,000 rows"]
+    Observer().between_passes("nobody watches")
 
 
 def test_what_does_not_stay_goes_with_the_next_pass(clock, monkeypatch):
