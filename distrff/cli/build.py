@@ -99,7 +99,7 @@ _HELP = {
     "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
     "columns. binning is for --kernel laplacian, which is its default.",
     "include_std": "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 "
-    "sampled models; of --model ridge or ridge-classifier.  [default: for ridge on equispaced features]",
+    "sampled models; of --model ridge or ridge-classifier.  [default: of --features equispaced with ridge]",
     "kernel": 'JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
     '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  [default: '
     "gaussian]",
@@ -486,7 +486,7 @@ def fit(
                 # model lies there.
                 note_model(kept, place, _digest_of(estimator.model_))
         asked, settings = options["include_std"], {"overwrite": replaces, "storage_options": remote}
-        save(estimator, out, asked, is_map=is_map(options), **settings)
+        save(estimator, out, asked, is_map=is_map(ctx.params), **settings)
         if page is not None and options["model"] != "pca":  # after the model is safe
             from distrff.diagnostics.report import judge_fit
 
@@ -534,12 +534,14 @@ def save(estimator: Any, out: str, include_std: bool | None, *, is_map: bool, **
     """
     if include_std or (is_map and include_std is None):
         try:
-            return estimator.save(out, include_std=True, **settings)
+            estimator._with_posterior()
         except InputError as error:
             if include_std:
                 raise
             warn(f"written without what standard deviations need: {error}", DataWarning)
-    estimator.save(out, **settings)
+        else:
+            return estimator.save(out, include_std=True, **settings)
+    return estimator.save(out, **settings)
 
 
 def _digest_of(model: Any) -> str:

@@ -76,7 +76,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
         raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
     estimator, dataset = estimator_and_data(ctx, data)
     if as_helm_values:
-        values, notes = planned_values(estimator, dataset, options)
+        values, notes = planned_values(estimator, dataset, ctx.params)
         click.echo(values)
         for note in notes:
             click.echo(f"note: {note}", err=True)
@@ -85,7 +85,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
 
     with workers_of(options):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
-    counted = with_posterior(counted) if keeps_std(options) else counted
+    counted = with_posterior(counted) if keeps_std(ctx.params) else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     return Result(counted.to_dict(), lines)

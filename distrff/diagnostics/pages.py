@@ -54,7 +54,7 @@ _DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
 def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
     """Charts of a report, by the heading of their section."""
     drawn: dict[str, Draw] = {}
-    # A likelihood's alpha is not one of several.
+    # One alone, as that of a likelihood, is no curve.
     if len(report.get("alphas") or report.get("Cs") or ()) > 1:
         drawn[f"Error against {'alpha' if report.get('alphas') else 'C'}"] = plots.plot_alpha_path
     if report.get("learning_curve"):

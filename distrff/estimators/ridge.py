@@ -458,7 +458,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             weights alone: far from the data, where D ≪ n features cannot tell rows apart,
             it is optimistic. Costs D² flops a row. "observation" is that of a new observation of
             weight 1, √(std² + σ̂²). Of `EquispacedFourierFeatures` it is estimated by 64 samples of
-            the model, to 9 %; where alpha is searched for, with
+            the model, to 9 %; where nearly all rows are explained, with
             σ̂² = (weighted RSS + alpha·‖w‖²) / (Σs − p − 1), p being the covariates of a trend.
             Weights count rows: divide weights that are 1/variance by their mean, m, or deviations
             will be √m times too small.

@@ -712,8 +712,10 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         kernel, self.length_scale_search_ = self._smooth_kernel, None
         if not kernel.is_auto:
             return kernel
-        told_apart = [sample.X] if sample.y is None else [sample.X, sample.y]
-        if any((values == values[0]).all() for values in told_apart):  # any widths do
+        told = sample.weights > 0
+        if any(
+            (A[told] == A[told][:1]).all() for A in (sample.X, sample.y) if A is not None
+        ):  # any widths do
             return kernel.with_widths(1.0)
         if kernel.is_ard and sample.y is not None and np.count_nonzero(sample.weights) >= _MIN_ROWS_OF_WIDTHS:
             budget = search_module("widths").LikelihoodBudget(max_rows=PILOT_ROWS)

@@ -72,6 +72,7 @@ class Size:
     saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
     n_places: int = 0  # columns of a lattice of frequencies; 0 for all
     n_covariates: int = 0  # beside it
+    climbs: bool = False  # whether the likelihood of the rows chooses the kernel
 
     @property
     def column_entries(self) -> float:

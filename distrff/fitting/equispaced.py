@@ -67,6 +67,7 @@ from distrff.solvers.toeplitz import (
     TrendSums,
     half_of,
     held_out_path,
+    span_numbers,
     whole_of,
 )
 from distrff.utils.nufft import fine_grid_bytes_of
@@ -370,7 +371,9 @@ class ToeplitzRidge:
     def size(self, fit: FitContext, size: Size) -> Size:
         features: Any = fit.problem.features
         n_places, n_covariates = features.sizes(size.n_columns)
-        return replace(ridge_size(fit.problem, size), n_places=n_places, n_covariates=n_covariates)
+        climbs = features.chooses and fit.problem.folds.go_by_places
+        own = ridge_size(fit.problem, size)
+        return replace(own, n_places=n_places, n_covariates=n_covariates, climbs=climbs)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Fewer rows a transform take less memory, and more transforms."""
@@ -487,9 +490,8 @@ class Sums:
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model; no row is touched."""
         assert self.chosen is not None
-        unit, noise = self._unit_posterior(self.total, alpha, _N_GROUPS), self.chosen.noise
-        if noise is None:
-            noise = self.chosen.residual / residual_freedom(self.weight, unit.effective_dimension)
+        unit = self._unit_posterior(self.total, alpha, _N_GROUPS)
+        noise = self.chosen.noise(self.weight, unit.effective_dimension, 2 * len(unit.C))
         return replace(unit, noise=np.square(self.targets.scale) * noise)
 
     def fold_posteriors(self, alpha: float) -> Iterator[PosteriorSamples]:
@@ -561,12 +563,27 @@ def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerm
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The kernel of a model, Σ s(y − f)² of its coded targets, and the seed of its samples."""
+    """The kernel of a model, what its coded targets leave, and the seed of its samples."""
 
     setting: Setting
-    residual: np.ndarray
-    noise: np.ndarray | None  # its variance in coded targets, where alpha was found from the rows
+    residual: np.ndarray  # Σ s(y − f)²
+    penalty: np.ndarray  # alpha·‖w‖²
+    n_free: int  # coefficients without a penalty
     seed: int
+
+    def noise(self, weight: float, dimension: float, n_samples: int) -> np.ndarray:
+        """σ̂² = RSS/(Σs − dimension) of coded targets, for a dimension that so many samples estimate.
+
+        Of few rows that a model explains next to no freedom is left, and it is not known: on 20 rows of a
+        smooth field deviations were some ten times too small. There it is
+        (RSS + alpha·‖w‖²)/(Σs − p − 1), with p covariates and an intercept: the estimate of restricted
+        likelihood, which depends on alpha, as for the standard errors of a trend.
+        """
+        # An estimate of the dimension by one sample has the variance 2·N at most.
+        unsure = math.sqrt(2.0 * self.setting.lattice.n_modes / n_samples)
+        if weight - dimension > max(_LEAST_FREEDOM * weight, _FAR_OFF * unsure):
+            return self.residual / residual_freedom(weight, dimension)
+        return (self.residual + self.penalty) / residual_freedom(weight, self.n_free)
 
 
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
@@ -645,6 +662,7 @@ def solve_without(
     return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
+_LEAST_FREEDOM, _FAR_OFF = 0.1, 4.0  # of Σs, and in standard errors
 _FAR_APART = 6.0  # times a variance that 16 samples tell: by chance once in 10¹²
 _AT_ONCE = 4  # samples, whose Lanczos vectors a thread holds
 _GROUP, _N_GROUPS, _FOLD_GROUPS = 16, 4, 2  # samples a task, and tasks of a model and of one without a fold
@@ -1120,29 +1138,15 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         features=chosen,
         status=Status.CONVERGED if is_solved else Status.NOT_CONVERGED,
         shortfall=None if is_solved else shortfall,
-        grams=replace(
-            sums,
-            chosen=Chosen(
-                setting,
-                found.solution.residual,
-                _noise(found.solution, setting, sums, search.alpha) if given is None else None,
-                problem.seed,
-            ),
-        ),
+        grams=replace(sums, chosen=_chosen(setting, solution, search.alpha, problem.seed)),
     )
 
 
-def _noise(solution: RidgeSolution, setting: Setting, sums: Sums, alpha: np.ndarray) -> np.ndarray:
-    """σ̂² = J/(Σs − p − 1), J = Σ s(y − f)² + alpha·‖w‖², with p covariates and an intercept.
-
-    The estimate of restricted likelihood, as for the standard errors of a trend. Where alpha is that of the
-    likelihood, RSS/(Σs − dimension) is the same, and of few rows that a model explains it is of next to no
-    freedom: on 20 rows of a smooth field it made deviations some ten times too small. Of an alpha that is
-    given and far from the rows' own J is of the alpha, not of the noise.
-    """
+def _chosen(setting: Setting, solution: RidgeSolution, alpha: np.ndarray, seed: int) -> Chosen:
     n_modes = setting.lattice.n_modes
-    J = solution.residual + alpha * np.square(solution.coef[:n_modes]).sum(axis=0)
-    return J / residual_freedom(sums.weight, len(solution.coef) - n_modes + setting.fit_intercept)
+    penalty = alpha * np.square(solution.coef[:n_modes]).sum(axis=0)
+    n_free = len(solution.coef) - n_modes + setting.fit_intercept
+    return Chosen(setting, solution.residual, penalty, n_free, seed)
 
 
 def _of_trend(trend: Trend, sums: Sums, found: Solved, n_modes: int) -> dict[str, Any]:
@@ -1218,8 +1222,7 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
     solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
-    # Folds of places, and so a likelihood, are for columns of two coordinates and more.
-    climb = _CLIMB_BYTES * min(s.n_features, LAST_MODES) if s.n_sums > 1 and d > 1 else 0.0
+    climb = _CLIMB_BYTES * min(s.n_features, LAST_MODES) if s.climbs else 0.0
     return planned(
         "toeplitz",
         s,
@@ -1246,7 +1249,9 @@ def with_samples(plan: Plan) -> Plan:
     products = n_samples * _SAMPLE_PRODUCTS * 5.0 * 2**d * s.n_features
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     samples = 4.0 * n_samples * s.n_features
-    of_thread = 3 * of_a_sum + 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS
+    # Two arrays of the size of the basis at a time, on as many real numbers as modes.
+    of_span = 16.0 * span_numbers(s.n_rows, s.n_features)
+    of_thread = 3 * of_a_sum + 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS + of_span
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(
         plan,

@@ -152,8 +152,9 @@ def predict_raster(
         _finish(fresh, frozen, reference, names)
     if n_outside:
         n_cells = math.prod(shape)
-        share = "all" if n_outside == n_cells else f"{n_outside:,} of {n_cells:,}"
-        warn(f"{share} cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
+        share = f"{n_outside:,} of {n_cells:,}" if n_outside < n_cells else "all"
+        check = "" if n_outside < n_cells else "; check the grid's coordinates"
+        warn(f"{share} cells are outside the bounds of the model{check}", DataWarning)
     return {
         "out": str(location),
         "shape": shape,

@@ -986,8 +986,8 @@ class PosteriorSamples:
     C : complex64 ndarray of shape (S/2, 2·m_1 + 1, …, 2·m_d + 1)
         Fourier coefficients of two samples each, as the real and imaginary part of one function.
     noise : ndarray of shape (k,)
-        σ̂² = RSS / (Σs − effective dimension), per target; where alpha was found from the rows
-        (RSS + alpha·‖w‖²) / (Σs − p − 1) with p covariates of a trend.
+        σ̂² = RSS / (Σs − effective dimension), per target; where that divisor is not known to be a tenth
+        of Σs, (RSS + alpha·‖w‖²) / (Σs − p − 1) with p covariates of a trend and an intercept.
     effective_dimension : float
         tr A·(A + alpha·P)⁻¹, estimated by the samples.
     """

@@ -636,7 +636,7 @@ class ToeplitzProblem:
             found = self.root_inverses(Z.astype(np.complex64), alpha, _OF_SAMPLE)
             if found.has_settled and all(self._is_root(x, z, alpha) for x, z in zip(found.X, Z, strict=True)):
                 return found.X
-        is_small = 2 * self.weights.size * self.sums.n_rows <= _SPAN_NUMBERS
+        is_small = span_numbers(self.sums.n_rows, _n_real(self.weights.shape)) > 0
         each = self._by_span(alpha, Z) if is_small else self._one_by_one(alpha, Z)
         if each is None or not all(self._is_root(x, z, alpha) for x, z in zip(each, Z, strict=True)):
             raise InputError(NO_DEVIATIONS.format(alpha))
@@ -669,16 +669,24 @@ NO_DEVIATIONS = (
 )
 
 
-_SPAN_NUMBERS = 2**25  # a quarter of a gigabyte
+_MOST_SPANNED, _SPAN_NUMBERS = 1000, 2**25  # vectors, and their numbers: a quarter of a gigabyte
 _MORE_VECTORS = 8
-# Alphas of a smaller share of the largest eigenvalue are hidden by errors of the sums: deviations of 400 rows
-# were right at 2e-12 of it, and 1.6 to 1.8 times too large at 2e-13.
+_NO_RANK = 1e-12  # of the largest of random vectors, below which what is new in one is rounding alone
+# Of the largest eigenvalue, below which errors of the sums hide alpha: deviations of 400 rows were right at
+# 2e-12 of it, and 1.6 to 1.8 times too large at 2e-13.
 _HIDDEN = 1e-12
+
+
+def span_numbers(n_rows: int, n_real: int) -> int:
+    """The numbers of `SpanOfRows.Q` on a lattice of so many; 0 where it is too large to be used."""
+    n_vectors = min(n_rows, n_real) + _MORE_VECTORS + 1
+    n = n_vectors * n_real
+    return n if n_vectors <= _MOST_SPANNED and n <= _SPAN_NUMBERS else 0
 
 
 @dataclass(frozen=True, eq=False)
 class SpanOfRows:
-    """M^{−½} where rows are few, for any alpha.
+    """M^{−½} of few rows, for small alphas as well.
 
     A = √w·T·√w of n rows has a range of n dimensions. Beyond an orthonormal basis Q of it and of mode 0,
     which may have no penalty, M is alpha·I, and so
@@ -686,8 +694,8 @@ class SpanOfRows:
         M^{−½}z = (z − Q·Qᵀz)/√alpha + Q·(QᵀMQ)^{−½}·Qᵀz.
 
     A times a few more random vectors than n spans the range (Halko, Martinsson and Tropp 2011, SIAM Review
-    53, section 4.1). That is 2·n products: the Lanczos process takes as many for a few samples where alpha
-    is small, and may not end.
+    53, section 4.1). That is 2·n products for any number of samples: the Lanczos process may take as many for
+    each, and not end.
 
     Parameters
     ----------
@@ -705,17 +713,21 @@ class SpanOfRows:
     @classmethod
     def of(cls, problem: ToeplitzProblem, alpha: float) -> Self | None:
         """That of a problem; None where rounding hides alpha."""
-        rng, constant = stream(0, "span"), np.zeros(problem.weights.shape, np.complex128)
+        shape, rng = problem.weights.shape, stream(0, "span")
+        n = min(problem.sums.n_rows, _n_real(shape)) + _MORE_VECTORS
+        Y = np.zeros((2 * math.prod(shape), n + 1), order="F")
+        constant = np.zeros(shape, np.complex128)
         constant[problem.zero] = 1.0
-        n = problem.sums.n_rows + _MORE_VECTORS
-        some = (problem.product(problem.normal(rng), 0.0) for _ in range(n))
-        Y = np.stack([_flat(v) for v in (constant, *some)]).T
+        Y[:, 0] = _flat(constant)
+        for i in range(1, n + 1):
+            Y[:, i] = _flat(problem.product(problem.normal(rng), 0.0))
+        # Without pivots, which random vectors do not need: the last ones are within the span of the others.
         Q, R = qr(Y, mode="economic", overwrite_a=True)
         sizes = np.abs(np.diag(R))
-        # The others are rounding alone, as where there are fewer modes than rows.
-        Q = Q[:, sizes > _HIDDEN * sizes.max()]
-        MQ = np.stack([_flat(problem.product(_lattice(q, constant.shape), alpha)) for q in Q.T])
-        values, U = eigh(MQ @ Q)
+        is_new = sizes > _NO_RANK * sizes.max()
+        Q = Q if is_new.all() else Q[:, is_new]
+        M = np.stack([_flat(problem.product(_lattice(q, shape), alpha)) @ Q for q in Q.T])
+        values, U = eigh((M + M.T) / 2)
         if not values[0] > 0 or alpha < _HIDDEN * values[-1]:
             return None
         return cls(Q, (U / np.sqrt(values)) @ U.T, alpha)
@@ -1065,7 +1077,11 @@ def _of_problem(
     preconditioner = problem.preconditioner(1.0)
     log_determinant = preconditioner.log_determinant
     value, explained, found = 0.0, np.zeros(shape), list[np.ndarray]()
+    told = problem.sums.squares > _CONSTANT * problem.sums.weight
     for target in range(k):
+        if not told[target]:  # a constant tells nothing
+            found.append(np.zeros(shape, np.complex128))
+            continue
         start = problem.coefficients(functions[target]) if functions else None
         one = problem.solve(target, 1.0, _ENDING, start)
         least = max(_LEAST_MISFIT * float(problem.sums.squares[target]), np.finfo(float).tiny)
@@ -1085,6 +1101,7 @@ def _of_problem(
     n_parts = np.full(shape, 2.0)
     n_parts[..., 0] = 1.0
     decided = n_parts - variance
+    k = int(np.count_nonzero(told))
     slope = k * decided - explained
     share = np.clip(decided / n_parts, 0.0, 1.0)
     information = k * n_parts * np.square(share)

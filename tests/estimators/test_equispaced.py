@@ -291,6 +291,21 @@ def test_deviations_are_stored(rng, fitted, tmp_path):
     assert again.predict(X, return_std=True)[1].tobytes() == std.tobytes()
 
 
+def test_the_noise_is_the_same_after_pickling(rng):
+    X = uniform_rows(rng, 300, 2)
+    y = waves(X) + 0.1 * rng.standard_normal(300)
+    model = drf.KernelRidge(
+        drf.EquispacedFourierFeatures(Gaussian(0.3), 600, bounds=[(0, 1)] * 2), random_state=0
+    )
+    model.partial_fit(X, y)
+    again = pickle.loads(pickle.dumps(model))
+    for one in (model, again):
+        one.predict(X, return_std=True)
+    noise = model.model_.posterior.noise[0]
+    assert again.model_.posterior.noise[0] == pytest.approx(noise, rel=1e-2)
+    assert noise == pytest.approx(0.01, rel=6 * np.sqrt(2 / 200))  # of some 100 coefficients at most
+
+
 def test_deviations_in_a_gap_are_not_too_small(rng):
     X = uniform_rows(rng, 1500, 2)
     X = X[np.abs(X - 0.5).max(axis=1) > 0.2]
@@ -315,8 +330,15 @@ def test_the_noise_of_a_few_rows_that_the_model_explains(rng):
         warnings.simplefilter("ignore", DataWarning)  # so few may be taken for noise
         model = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=0).fit(X, y)
     model.predict(X, return_std=True)
-    J = np.sum((y - model.predict(X)) ** 2) + model.alpha_ * model.rkhs_norm_**2
-    assert model.model_.posterior.noise[0] == pytest.approx(J / 19, rel=1e-3)
+    freedom = 20 - model.model_.posterior.effective_dimension
+    if freedom < 2:  # else RSS/freedom
+        J = np.sum((y - model.predict(X)) ** 2) + model.alpha_ * model.rkhs_norm_**2
+        assert model.model_.posterior.noise[0] == pytest.approx(J / 19, rel=1e-3)
+    some = uniform_rows(rng, 200, 2) * 0.9 + 0.05
+    prediction, std = model.predict(some, return_std=True)
+    errors = (waves(some) - prediction)[~np.isnan(prediction)] / std[~np.isnan(prediction)]
+    # Of a smooth field errors of all places are nearly one number; widths and alpha are by 20 rows.
+    assert np.sqrt(np.mean(errors**2)) < 10
 
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-8])
@@ -508,6 +530,26 @@ def test_constant_columns_and_targets(rng):
     with pytest.warns(DataWarning, match="y is constant"):
         model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, np.full(200, 3.0))
     assert np.allclose(model.predict(X), 3.0)
+    y = np.full(200, 3.0)
+    y[:5] = X[:5, 0]
+    weights, features = (np.arange(200) > 4).astype(float), drf.EquispacedFourierFeatures(n_components=600)
+    for settings in ({"sample_weight": weights}, {}):
+        folds = 5 if settings else drf.BlockFolds(columns=[0, 1], size=0.3)
+        with pytest.warns(DataWarning, match="y is constant"):
+            model = drf.KernelRidge(features, cv=folds).fit(
+                X, y if settings else np.full(200, 3.0), **settings
+            )
+        assert np.allclose(model.predict(X), 3.0)
+
+
+def test_weights_that_add_up_to_less_than_a_row(rng):
+    X, s = uniform_rows(rng, 200, 2), np.full(200, 0.5 / 200)
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.3), 600)).fit(
+        X, waves(X), sample_weight=s
+    )
+    assert np.isfinite(model.predict(X)).all()
+    with pytest.raises(InputError, match="the sample weights sum to 0.5"):
+        model.predict(X, return_std=True)
 
 
 def test_the_plan_says_which_widths_are_resolved(rng):

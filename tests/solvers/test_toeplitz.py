@@ -5,6 +5,7 @@ import pytest
 
 from distrff.solvers.toeplitz import (
     Ending,
+    SpanOfRows,
     SumsOfRows,
     Toeplitz,
     ToeplitzProblem,
@@ -290,3 +291,21 @@ def test_single_precision_has_the_samples_of_double(rng, monkeypatch):
     assert single.dtype == np.complex64
     # Both end by 1e-4; single precision loses some 1e-6 of it.
     assert np.linalg.norm(double - single) <= 1e-3 * np.linalg.norm(double)
+
+
+@pytest.mark.parametrize("modes", [(6,), (3, 4), (6, 8), (2, 3, 1)])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_roots_by_the_span_of_few_rows(rng, modes, fit_intercept):
+    alpha = 1e-6
+    sums = direct_sums(modes, *some_rows(rng, len(modes), n=30))
+    weights = half_of(
+        np.exp(-0.3 * sum(np.square(j) for j in np.ogrid[tuple(slice(-m, m + 1) for m in modes)]))
+    )
+    problem = ToeplitzProblem(sums, weights.copy(), fit_intercept)
+    span = SpanOfRows.of(problem, alpha)
+    for _ in range(3):
+        z = problem.normal(rng)
+        # The square of the root is the inverse: M·(M^{−½}·(M^{−½}z)) = z.
+        back = problem.product(span.root_inverse(span.root_inverse(z)), alpha)
+        assert np.sqrt(inner(back - z, back - z)) < 1e-4 * np.sqrt(inner(z, z))
+    assert SpanOfRows.of(problem, 1e-18) is None
