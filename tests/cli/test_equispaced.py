@@ -96,7 +96,7 @@ def test_what_deviations_need_is_stored_unless_declined_or_too_hard(distrff, pla
     assert distrff("gram", *rows, "--out", tmp_path / "g.zarr").code == 0
     assert distrff("solve", tmp_path / "g.zarr", "--out", tmp_path / "s.zarr", "--alpha", 1).code == 0
     assert load_model(str(tmp_path / "s.zarr")).posterior is not None
-    implied = rows[:5] + ("--bounds", "lat=-3:3", "--kernel", "gaussian", "--length-scale", 1, "--alpha", 1)
+    implied = (*rows[:5], "--bounds", "lat=-3:3", "--kernel", "gaussian", "--length-scale", 1, "--alpha", 1)
     assert distrff("fit", *implied, "--n-components", 900, "--out", tmp_path / "i.zarr").code == 0
     assert load_model(str(tmp_path / "i.zarr")).posterior is not None
     tiny = ("--alpha", 1e-13, "--out", tmp_path / "t.zarr")
