@@ -351,7 +351,7 @@ NO_TREND = "a trend needs an intercept; fit with one, or leave the trend out"
 NO_GROWTH = "partial_fit and gram take no trend; use fit on all rows, or leave the trend out"
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
-_OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
+_OBJECTIVE_TOL = 0.003  # of the model's objective, times tol
 _SEARCH_STEPS, _MAX_STEPS = 200, 2000
 # The default grid goes on below the usual one: many modes leave little to smooth.
 _LOWER, _N_LOWER = 100.0, 5

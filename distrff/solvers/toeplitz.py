@@ -382,6 +382,7 @@ _DIAGONAL_STEPS = 30  # after which the coarse modes are solved exactly
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
 _NO_WEIGHT = 1e-100  # of √w, which for a smooth kernel may be as small as floats go
+_CONTRAST, _RUNG = 1e6, 30.0  # Σs·w/alpha that is solved from zero, and from one alpha to the next
 _CONSTANT = 1e-24  # mean square of coded targets: of others it is about 1
 
 
@@ -508,6 +509,29 @@ class ToeplitzProblem:
         Algorithm 9.1 of Saad, Iterative Methods for Sparse Linear Systems, 2nd edition; a step lowers J by
         step·(r*·z), section 4 of Strakoš and Tichý 2002.
         """
+        n_before = 0
+        if start is None:
+            for larger in self._larger(alpha):
+                before_it = self._by_conjugate_gradients(B, larger, at_zero, ending, start)
+                start, n_before = before_it.c, n_before + before_it.steps
+        found = self._by_conjugate_gradients(B, alpha, at_zero, ending, start)
+        return replace(found, steps=n_before + found.steps)
+
+    def _larger(self, alpha: float) -> list[float]:
+        """Larger alphas, descending, from whose solutions that of a small one is begun.
+
+        J hardly tells the values in gaps, which few rows at their ends decide: the smaller alpha is beside
+        Σs·w, the more steps they take after J has settled. They depend little on alpha. Of terrain with discs
+        cut out (5.7 million rows, a million modes, alpha 2·10⁷ times smaller) errors in the discs were 150 m
+        after 100 steps from zero, and 22.3 m after 63 with an alpha that was 1,000 times as large.
+        """
+        largest = self.sums.weight * float(self.weights.max()) / _CONTRAST
+        n = math.ceil(math.log(largest / alpha, _RUNG)) if largest > alpha else 0
+        return [alpha * _RUNG**k for k in range(n, 0, -1)]
+
+    def _by_conjugate_gradients(
+        self, B: np.ndarray, alpha: float, at_zero: float, ending: Ending, start: np.ndarray | None
+    ) -> ToeplitzSolution:
         objective_tol, max_steps, tol = ending
         # A factor of 2,000 numbers takes as long as some dozen steps, which suffice where rows fill the box.
         is_coarse = self._kept.get("alpha") == alpha

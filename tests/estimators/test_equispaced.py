@@ -548,7 +548,7 @@ def test_weights_that_add_up_to_less_than_a_row(rng):
         X, waves(X), sample_weight=s
     )
     assert np.isfinite(model.predict(X)).all()
-    with pytest.raises(InputError, match="the sample weights sum to 0.5"):
+    with pytest.raises(InputError, match=r"the sample weights sum to 0\.5"):
         model.predict(X, return_std=True)
 
 
