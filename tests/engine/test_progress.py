@@ -112,8 +112,7 @@ def test_work_between_passes_is_shown_until_the_next_one(clock, monkeypatch):
     clock.now += 3
     observer.between_passes("alpha by the folds")
     clock.now += 1
-    with observer.rows_of("sums", 1000):
-        pass
+    observer.rows_of("sums", 1000)
     drawn = [text.rstrip() for text in stream.getvalue().split("\r")[1:]]
     assert drawn == ["alpha by the folds", "sums, 0% of 1,000 rows"]
     Observer().between_passes("nobody watches")
