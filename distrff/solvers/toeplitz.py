@@ -382,7 +382,8 @@ _DIAGONAL_STEPS = 30  # after which the coarse modes are solved exactly
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
 _NO_WEIGHT = 1e-100  # of √w, which for a smooth kernel may be as small as floats go
-_CONTRAST, _RUNG = 1e6, 30.0  # Σs·w/alpha that is solved from zero, and from one alpha to the next
+# Σs·w/alpha that is solved from zero, from one alpha to the next, and how many of these at most.
+_CONTRAST, _RUNG, _MOST_RUNGS = 1e6, 30.0, 5
 _CONSTANT = 1e-24  # mean square of coded targets: of others it is about 1
 
 
@@ -526,7 +527,8 @@ class ToeplitzProblem:
         after 100 steps from zero, and 22.3 m after 63 with an alpha that was 1,000 times as large.
         """
         largest = self.sums.weight * float(self.weights.max()) / _CONTRAST
-        n = math.ceil(math.log(largest / alpha, _RUNG)) if largest > alpha else 0
+        # Of alphas that rounding hides there would be hundreds.
+        n = min(math.ceil(math.log(largest / alpha, _RUNG)), _MOST_RUNGS) if largest > alpha else 0
         return [alpha * _RUNG**k for k in range(n, 0, -1)]
 
     def _by_conjugate_gradients(
