@@ -128,6 +128,6 @@ def test_the_width_leaves_rows_of_different_kinds_in_different_bins(rng):
     map_ = RandomBinningFeatures(Laplacian("auto"), 64, random_state=seed_of(rng)).fit(X, y)
     assert "bins of 64 grids" in map_.length_scale_search_["rule"]
     Z = map_.transform(X)
-    # Where the width was within a factor 3 of the distance between the two, all of .75^64 = 1e-8 of pairs
-    # would share every bin.
+    # The nearest rows of the two are 1.2 apart: a grid of width 2 holds both in one bin with exp(-.6),
+    # and all 64 with 1e-17.
     assert (Z[:150] @ Z[150:].T).max() < 1
