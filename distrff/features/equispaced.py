@@ -627,7 +627,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
             # One lattice, and so one pass, must serve every width that the search will compare.
             self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
         else:
-            self.lattice_, _ = box.lattice(pilot, pilot, self.tol, self._max_modes(n_rows))
+            self.lattice_ = box.lattice_of_kernel(pilot, self.tol, self._max_modes(n_rows))
         self.pilot_kernel_ = pilot
 
     def freeze(self, sample: Sample) -> EquispacedMap:
@@ -1099,6 +1099,9 @@ _FEWEST_MODES = 5
 _IMAGE_SHARE = 0.25  # of tol, for periodic images; the rest is for the modes that are left out
 _LONGEST, _SHORTEST = (2.0, 1.0, 0.5, 0.25, 0.125), 4.0  # widths to be compared, by that of the pilot
 _ENOUGH = 0.25  # shortest by longest width; where the range is smaller, longer ones are given up
+# How many times too few modes of a column may be, or what they may leave of the kernel, before periods are
+# at most so many times the box.
+_NEARLY, _FAIR, _WIDEST = 2.0, 1e-3, 3.0
 PILOT_ROWS = 1000  # of the likelihood: widths are only to start from, and 2,000 rows took four times as long
 
 
@@ -1149,13 +1152,33 @@ class Box:
         # A single value has no width, and any will do.
         return bounds[1] - bounds[0] - (_length(self.seas[j]) if self.seas else 0.0) or 1.0
 
+    def lattice_of_kernel(self, kernel: Kernel, tol: float, max_modes: int) -> Lattice:
+        """The lattice of a given kernel.
+
+        Where the modes are far from sufficing, images are accepted for the sake of short waves. With
+        periods of up to twelve times the box, as `tol` asks of rough kernels of long range, the mean error in
+        the gaps of Heaton's temperatures was 1.63, 1.36 and 2.05 degrees for three kernels; with up to four
+        times 1.10, 1.22 and 1.47, with three 1.02, 1.23 and 1.47, and with two 1.04, 1.24 and 1.49.
+        """
+        lattice, factor = self.lattice(kernel, kernel, tol, max_modes)
+        if factor <= _NEARLY or lattice.error(kernel) <= _FAIR:
+            return lattice
+        return self.lattice(kernel, kernel, tol, max_modes, widest=_WIDEST)[0]
+
     def lattice(
-        self, kernel: Kernel, longest: Kernel, tol: float, max_modes: int, *, shortest: float = 1.0
+        self,
+        kernel: Kernel,
+        longest: Kernel,
+        tol: float,
+        max_modes: int,
+        *,
+        shortest: float = 1.0,
+        widest: float = math.inf,
     ) -> tuple[Lattice, float]:
         """A lattice with margins for the longest widths, and the factor of the shortest resolved.
 
         It resolves the kernel with its widths times a factor: `shortest`, or as little more as brings the
-        modes down to `max_modes`.
+        modes down to `max_modes`. Periods are at most `widest` times the box.
         """
         columns, bounds = self.columns, list(self.bounds)
         spacing, centre = [], []
@@ -1172,7 +1195,8 @@ class Box:
                 assert b is not None
                 # The longest width reaches farthest, so its images ask for the finest spacing.
                 line = _Line(longest.envelope(j, len(bounds)))
-                spacing.append(line.spacing(self._width(j), _IMAGE_SHARE * error))
+                width = self._width(j)
+                spacing.append(max(line.spacing(width, _IMAGE_SHARE * error), 1.0 / (widest * width)))
                 centre.append((b[0] + b[1]) / 2)
 
         shares = [(1 - _IMAGE_SHARE) * error for error in tolerances]

@@ -262,7 +262,8 @@ def likeliest(
     of_one = [one.on(last)] if goes_on else []
     pair = one.spectrum.with_short_range(one.found.theta) if spectrum.is_turned else None
     of_two = [] if pair is None else [Begun(*pair, to_beat=one.found.value)]
-    told(3)
+    if of_one or of_two:
+        told(3)
     # At the same time, as one climb keeps one thread busy.
     found = climbed_from(*of_one, *of_two)
     likely = found[: len(of_one)] or [one]

@@ -93,8 +93,8 @@ def predict_raster(
     Raises
     ------
     InputError
-        For columns that are missing or not the model's, coordinates that are not finite numbers, results that
-        the model does not have, and a place that may not be replaced.
+        For columns that are missing or not the model's, coordinates that are not finite numbers in order,
+        results that the model does not have, and a place that may not be replaced.
     PlanRefused
         For more than 10⁵ chunks, or more bytes than a local disk has free.
 
@@ -256,6 +256,12 @@ def _coordinates(name: Any, values: Any, step: SecondsStep | None) -> np.ndarray
         )
     if not np.isfinite(x).all():
         raise InputError(f"coordinates of column {name!r} hold NaN or infinity; leave these out")
+    steps = np.diff(x)
+    if not ((steps > 0).all() or (steps < 0).all()):  # as the CF conventions ask of coordinates, section 1.3
+        raise InputError(
+            f"coordinates of column {name!r} must rise, or fall, from each to the next; sort them, and leave "
+            f"out those that stand twice"
+        )
     return x
 
 

@@ -326,6 +326,8 @@ def test_times_are_coordinates_as_the_fit_took_them(tmp_path, rng):
         ({"lat": [], "lon": [1.0]}, "with values"),
         ({"lat": [[1.0]], "lon": [1.0]}, "1-D"),
         ({"lat": ["north"], "lon": [1.0]}, "must be numbers"),
+        ({"lat": [1.0, 3.0, 2.0], "lon": [1.0]}, "must rise, or fall"),
+        ({"lat": [1.0, 1.0], "lon": [1.0]}, "must rise, or fall"),
         ({"lat": [np.nan], "lon": [1.0]}, "NaN"),
     ],
 )
