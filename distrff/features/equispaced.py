@@ -1019,7 +1019,7 @@ def beyond(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 # One coordinate: how many modes a kernel needs, and how far away its periodic images must be.
 
-_MAX_LINE_MODES = 2**22
+_MAX_LINE_MODES, _MOST_LIKELY_MODES = 2**18, 2.0**40
 _FIRST_MODES = 1024
 _N_IMAGES = 256
 
@@ -1070,6 +1070,16 @@ class _Line:
         # A kernel that falls slowly has more images than are added up, but then its weights fall fast.
         sums = self._shells(spacing, max(4 * m, _FIRST_MODES))
         return max(0.0, max(self.total(spacing), float(sums[-1])) - float(sums[m]))
+
+    def likely_modes(self, spacing: float, error: float) -> float:
+        """As `modes`, and beyond 2¹⁸ by the power law of a rough kernel's tail, up to 2⁴⁰."""
+        if (m := self.modes(spacing, error)) is not None:
+            return float(m)
+        half, whole = (self.tail(spacing, n) for n in (_MAX_LINE_MODES // 2, _MAX_LINE_MODES))
+        if not half > whole > 0:  # of rounding alone
+            return float(_MAX_LINE_MODES)
+        octaves = math.log(whole / error) / math.log(half / whole)
+        return min(_MAX_LINE_MODES * 2.0**octaves, _MOST_LIKELY_MODES)
 
     def modes(self, spacing: float, error: float, max_modes: int = _MAX_LINE_MODES) -> int | None:
         """The smallest m whose tail is at most `error`; None if it is above `max_modes`."""
@@ -1202,8 +1212,7 @@ class Box:
         shares = [(1 - _IMAGE_SHARE) * error for error in tolerances]
         narrow = kernel if shortest == 1 else scaled_widths(kernel, shortest)
         lines = [_Line(narrow.along([j])) for j in columns]
-        needed = [line.modes(h, e) for line, h, e in zip(lines, spacing, shares, strict=True)]
-        modes = np.array([_MAX_LINE_MODES if m is None else m for m in needed])
+        modes = np.array([line.likely_modes(*one) for line, *one in zip(lines, spacing, shares, strict=True)])
 
         def counted(factor: float) -> np.ndarray:
             """The modes of wider kernels: frequencies are in inverse proportion to widths."""
@@ -1211,7 +1220,7 @@ class Box:
 
         # Bisection for the logarithm of the factor; e⁴⁰ leaves one mode of any number.
         low, high = 0.0, 40.0
-        for _ in range(50 if math.prod((2 * modes + 1).tolist()) > max_modes else 0):
+        for _ in range(50 if math.prod((2 * counted(1.0) + 1).tolist()) > max_modes else 0):
             middle = (low + high) / 2
             too_many = math.prod((2 * counted(math.exp(middle)) + 1).tolist()) > max_modes
             low, high = (middle, high) if too_many else (low, middle)
