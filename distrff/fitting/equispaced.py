@@ -65,6 +65,7 @@ from distrff.solvers.toeplitz import (
     ToeplitzSums,
     TrendProblem,
     TrendSums,
+    finer_pairs,
     half_of,
     held_out_path,
     span_numbers,
@@ -1251,7 +1252,10 @@ def with_samples(plan: Plan) -> Plan:
     samples = 4.0 * n_samples * s.n_features
     # Two arrays of the size of the basis at a time, on as many real numbers as modes.
     of_span = 16.0 * span_numbers(s.n_rows, s.n_features)
-    of_thread = 3 * of_a_sum + 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features + 2 * samples / _N_GROUPS + of_span
+    # The coarse Gram and its factor.
+    of_coarse = 16.0 * (2 * finer_pairs(s.n_features) + 1) ** 2
+    of_vectors = 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features
+    of_thread = 3 * of_a_sum + of_vectors + 2 * samples / _N_GROUPS + of_coarse + of_span
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)
     return replace(
         plan,

@@ -230,6 +230,7 @@ def _in_discs(X: np.ndarray) -> np.ndarray:
 _EXACT_ROWS, _EXACT_PLACES, _EXACT_FEATURES = 3000, 2000, 16_000
 _EXACT_CASES = (
     ("Matérn ½", made_maps.NOISE),
+    ("Matérn ½", made_maps.NOISE / 500),
     ("Matérn 3/2", made_maps.NOISE),
     ("Matérn 3/2", made_maps.NOISE / 50),
     ("short and long", made_maps.NOISE),

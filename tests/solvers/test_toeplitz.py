@@ -267,14 +267,15 @@ def test_roots_of_the_inverse_have_its_covariance_and_its_determinant(
     M, _, _ = dense_system(problem.sums, weights, alpha, fit_intercept)
     size, n_samples = weights.size, 40
     Z = np.stack([problem.normal(rng) for _ in range(n_samples)])
-    z, x = Z[0], problem.root_inverses(Z[:2], alpha, 1e-8).X[0]
+    P = problem.preconditioner(alpha)
+    z, x = Z[0], problem.root_inverses(Z[:2], alpha, P, 1e-8).X[0]
     c = whole_of(x / layout_scale(x)).ravel()
     # x = BᵀQz with M⁻¹ = BᵀB and QᵀQ = 1, so that x*Mx = z*z for every z.
     # 120 steps leave some 1e-5 of it where vectors of the process are no longer orthogonal.
     assert (c.conj() @ M @ c).real == pytest.approx(inner(z, z), rel=1e-3)
-    logs = problem.root_inverses(Z, alpha, 1e-6).logs
+    logs = problem.root_inverses(Z, alpha, P, 1e-6).logs
     _, dimensions = problem.samples(alpha, rng, n_samples)
-    expected = np.linalg.slogdet(M)[1] - problem.preconditioner(alpha).log_determinant
+    expected = np.linalg.slogdet(M)[1] - P.log_determinant
     # Var zᵀBz = 2·tr B² for the logarithm B of LᵀM⁻¹L, whose eigenvalues are those of P⁻¹M.
     spread = np.sqrt(2 * n_samples) * max(logs.std(), 1e-6 * size)
     assert abs(logs.mean() - expected) <= 6 * spread / n_samples + 1e-6 * size
@@ -287,7 +288,8 @@ def test_single_precision_has_the_samples_of_double(rng, monkeypatch):
     monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PAIRS", 10)
     problem, _, _ = problem_of(rng, (12, 9), True)
     Z = np.stack([problem.normal(rng) for _ in range(3)])
-    double, single = (problem.root_inverses(one, 1.0, 1e-4).X for one in (Z, Z.astype(np.complex64)))
+    P = problem.preconditioner(1.0)
+    double, single = (problem.root_inverses(one, 1.0, P, 1e-4).X for one in (Z, Z.astype(np.complex64)))
     assert single.dtype == np.complex64
     # Both end by 1e-4; single precision loses some 1e-6 of it.
     assert np.linalg.norm(double - single) <= 1e-3 * np.linalg.norm(double)
