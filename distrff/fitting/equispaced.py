@@ -352,7 +352,8 @@ NO_TREND = "a trend needs an intercept; fit with one, or leave the trend out"
 NO_GROWTH = "partial_fit and gram take no trend; use fit on all rows, or leave the trend out"
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
-_OBJECTIVE_TOL = 0.003  # of the model's objective, times tol
+# Of the model's objective, times tol; the second where rows are held out at random: that asks for no gaps.
+_OBJECTIVE_TOL, _TOL_NEAR_ROWS = 0.003, 0.01
 _SEARCH_STEPS, _MAX_STEPS = 200, 2000
 # The default grid goes on below the usual one: many modes leave little to smooth.
 _LOWER, _N_LOWER = 100.0, 5
@@ -598,6 +599,7 @@ class Setting:
     lattice: Lattice
     offset: np.ndarray | None  # to be added to coded targets, where these are not to be shifted
     fit_intercept: bool
+    fills_gaps: bool = True  # whether values in gaps are wanted, which settle last
 
     def within(self, sums: ToeplitzSums) -> ToeplitzSums:
         """The sums of this part of the lattice, of targets that are shifted by the offset."""
@@ -633,8 +635,12 @@ def solve(
     sums, k = problem.sums, len(problem.sums.b)
     coef, intercept, trend_error = list[np.ndarray](), np.zeros(k), list[np.ndarray]()
     residual, error, steps = np.empty(k), 0.0, 0
+    # From zero: for terrain of 6.5 million rows without gaps larger alphas, and the smaller of the two
+    # tolerances, took 72 s in the place of 28, for the same R².
+    start = None if setting.fills_gaps else np.zeros_like(sums.b[0])
+    objective_tol = (_OBJECTIVE_TOL if setting.fills_gaps else _TOL_NEAR_ROWS) * tol
     for target, a in enumerate(np.broadcast_to(alpha, (k,))):
-        found = problem.solve(target, float(a), Ending(_OBJECTIVE_TOL * tol, _MAX_STEPS, tol))
+        found = problem.solve(target, float(a), Ending(objective_tol, _MAX_STEPS, tol), start)
         error, steps = max(error, found.error), steps + found.steps
         residual[target] = problem.squared_error(target, found)
         # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
@@ -1102,7 +1108,8 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"
         )
     searched = _searched(sums, problem, alphas)
-    setting, search = searched.setting, searched.search
+    at_random = sums.folds.n_sums > 1 and not sums.folds.go_by_places
+    setting, search = replace(searched.setting, fills_gaps=not at_random), searched.search
     run.begin_phase("model")
     run.observer.between_passes("the model of all rows")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
