@@ -454,7 +454,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     n_components : int, optional
         N = ∏(2m + 1), the most features. Default: as many as `tol` asks for, up to 64 a row, at least 32,768,
         and at most 1,048,576; for a map with gaps three for two rows, up to sixteen a row of few. Where they
-        do not suffice, the report says what they leave of the kernel.
+        are far from sufficing, periods are at most three times the box, so that a kernel of longer range has
+        images of itself there; the report says how far it is off.
     tol : float
         Largest error of the kernel over the box, sup|k − k̃|/k(0). It is not a bound for predictions: a small
         alpha amplifies it. Kernels of a map with gaps take all modes, whatever these leave.
@@ -939,16 +940,25 @@ class Lattice:
 
     def error(self, kernel: Kernel) -> float:
         """A bound of sup|k − k̃|/k(0) in the box: of modes left out, and of periodic images."""
-        total = 0.0
-        for i, j in enumerate(self.columns):
-            line, others = _Line(kernel.along([j])), self._images_elsewhere(kernel, j)
-            # Poisson's formula: k̃ is k with all its images at distances n/h, less the weights of the modes
-            # left out. Columns add up, each times the sums of the others.
-            total += others * line.tail(self.spacing[i], self.modes[i])
-            if self.bounds[j] is not None:
-                line = _Line(kernel.envelope(j, self.n_columns))
-                total += others * line.images(self.width(j), self.spacing[i])
-        return total
+        # Poisson's formula: k̃ is k with all its images at distances n/h, less the weights of the modes left
+        # out. Columns add up, each times the sums of the others.
+        return self.left_out(kernel) + self.images(kernel)
+
+    def left_out(self, kernel: Kernel) -> float:
+        """The part of the modes that are left out."""
+        return sum(
+            self._images_elsewhere(kernel, j) * _Line(kernel.along([j])).tail(self.spacing[i], self.modes[i])
+            for i, j in enumerate(self.columns)
+        )
+
+    def images(self, kernel: Kernel) -> float:
+        """The part of the images."""
+        return sum(
+            self._images_elsewhere(kernel, j)
+            * _Line(kernel.envelope(j, self.n_columns)).images(self.width(j), self.spacing[i])
+            for i, j in enumerate(self.columns)
+            if self.bounds[j] is not None
+        )
 
     def _images_elsewhere(self, kernel: Kernel, column: int) -> float:
         """How many times k(0) the kernel's sum over the periods of other columns is."""
@@ -1019,7 +1029,8 @@ def beyond(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
 
 # One coordinate: how many modes a kernel needs, and how far away its periodic images must be.
 
-_MAX_LINE_MODES, _MOST_LIKELY_MODES = 2**18, 2.0**40
+_MAX_LINE_MODES, _FEW_LINE_MODES = 2**22, 2**16
+_LEAST_EXPONENT, _SAME_EXPONENT, _MOST_OCTAVES = 0.4, 0.05, 24.0  # of tails by a power law
 _FIRST_MODES = 1024
 _N_IMAGES = 256
 
@@ -1072,14 +1083,16 @@ class _Line:
         return max(0.0, max(self.total(spacing), float(sums[-1])) - float(sums[m]))
 
     def likely_modes(self, spacing: float, error: float) -> float:
-        """As `modes`, and beyond 2¹⁸ by the power law of a rough kernel's tail, up to 2⁴⁰."""
-        if (m := self.modes(spacing, error)) is not None:
+        """As `modes`; where more than 2¹⁶ are needed, and the tail follows a power law, by that law."""
+        if (m := self.modes(spacing, error, _FEW_LINE_MODES)) is not None:
             return float(m)
-        half, whole = (self.tail(spacing, n) for n in (_MAX_LINE_MODES // 2, _MAX_LINE_MODES))
-        if not half > whole > 0:  # of rounding alone
-            return float(_MAX_LINE_MODES)
-        octaves = math.log(whole / error) / math.log(half / whole)
-        return min(_MAX_LINE_MODES * 2.0**octaves, _MOST_LIKELY_MODES)
+        before, half, whole = (self.tail(spacing, _FEW_LINE_MODES // n) for n in (4, 2, 1))
+        if before > half > whole > 0:
+            first, last = math.log2(before / half), math.log2(half / whole)
+            # A tail of |j|^(−2ν), ν ≥ ¼: of a smooth or a narrow kernel the exponent still grows.
+            if last >= _LEAST_EXPONENT and abs(first - last) <= _SAME_EXPONENT * last:
+                return _FEW_LINE_MODES * 2.0 ** min(math.log2(whole / error) / last, _MOST_OCTAVES)
+        return float(self.modes(spacing, error) or _MAX_LINE_MODES)
 
     def modes(self, spacing: float, error: float, max_modes: int = _MAX_LINE_MODES) -> int | None:
         """The smallest m whose tail is at most `error`; None if it is above `max_modes`."""
@@ -1212,7 +1225,8 @@ class Box:
         shares = [(1 - _IMAGE_SHARE) * error for error in tolerances]
         narrow = kernel if shortest == 1 else scaled_widths(kernel, shortest)
         lines = [_Line(narrow.along([j])) for j in columns]
-        modes = np.array([line.likely_modes(*one) for line, *one in zip(lines, spacing, shares, strict=True)])
+        needed = [line.likely_modes(h, e) for line, h, e in zip(lines, spacing, shares, strict=True)]
+        modes = np.array(needed)
 
         def counted(factor: float) -> np.ndarray:
             """The modes of wider kernels: frequencies are in inverse proportion to widths."""

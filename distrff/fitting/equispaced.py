@@ -353,7 +353,7 @@ NO_GROWTH = "partial_fit and gram take no trend; use fit on all rows, or leave t
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 # Of the model's objective, times tol; the second where rows are held out at random: that asks for no gaps.
-_OBJECTIVE_TOL, _TOL_NEAR_ROWS = 0.003, 0.01
+_OBJECTIVE_SHARE, _SHARE_AT_RANDOM = 0.003, 0.01
 _SEARCH_STEPS, _MAX_STEPS = 200, 2000
 # The default grid goes on below the usual one: many modes leave little to smooth.
 _LOWER, _N_LOWER = 100.0, 5
@@ -593,7 +593,7 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A kernel with the part of the lattice that resolves it, and how its models are shifted."""
+    """A kernel with the part of the lattice that resolves it, and how its models are shifted and solved."""
 
     kernel: Kernel
     lattice: Lattice
@@ -635,12 +635,12 @@ def solve(
     sums, k = problem.sums, len(problem.sums.b)
     coef, intercept, trend_error = list[np.ndarray](), np.zeros(k), list[np.ndarray]()
     residual, error, steps = np.empty(k), 0.0, 0
-    # From zero: for terrain of 6.5 million rows without gaps larger alphas, and the smaller of the two
-    # tolerances, took 72 s in the place of 28, for the same R².
-    start = None if setting.fills_gaps else np.zeros_like(sums.b[0])
-    objective_tol = (_OBJECTIVE_TOL if setting.fills_gaps else _TOL_NEAR_ROWS) * tol
+    # For terrain of 6.5 million rows without gaps larger alphas, and the smaller of the two shares, took 72 s
+    # in the place of 28, for the same R².
+    share = _OBJECTIVE_SHARE if setting.fills_gaps else _SHARE_AT_RANDOM
+    ending = Ending(share * tol, _MAX_STEPS, tol, descends=setting.fills_gaps)
     for target, a in enumerate(np.broadcast_to(alpha, (k,))):
-        found = problem.solve(target, float(a), Ending(objective_tol, _MAX_STEPS, tol), start)
+        found = problem.solve(target, float(a), ending)
         error, steps = max(error, found.error), steps + found.steps
         residual[target] = problem.squared_error(target, found)
         # `ToeplitzProblem` multiplies the modes whose conjugates it leaves out by √2.
@@ -1083,8 +1083,11 @@ def _by_likelihood(sums: Sums, problem: Problem, alphas: np.ndarray) -> Choices:
 def _by_walks(sums: Sums, problem: Problem, alphas: np.ndarray) -> Choices:
     """The best few kernels by held-out error, on the part of the lattice that each needs, and the report."""
     features = sums.features
-    # No kernel is asked to be resolved better than the one that the lattice was made for.
-    tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
+    lattice, kernel = sums.lattice, features.kernel_
+    # No kernel is asked to be resolved better than the one that the lattice was made for. Errors of images
+    # are no allowance for modes.
+    has_images = lattice.images(kernel) > features.tol
+    tol = None if has_images else max(features.tol, lattice.error(kernel) * (1 + 1e-9))
     choice = Choice(sums, _grid_of(sums, problem, tol, alphas))
     sums.run.observer.between_passes("kernels by one fold")
     choice.by_one_fold()
@@ -1108,7 +1111,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"
         )
     searched = _searched(sums, problem, alphas)
-    at_random = sums.folds.n_sums > 1 and not sums.folds.go_by_places
+    at_random = sums.folds.n_sums > 1 and sums.folds.rows_are_exchangeable
     setting, search = replace(searched.setting, fills_gaps=not at_random), searched.search
     run.begin_phase("model")
     run.observer.between_passes("the model of all rows")
@@ -1182,8 +1185,11 @@ def _notes_of_kernel_error(features: EquispacedFourierFeatures, *, is_of_gaps: b
     )
     if is_of_gaps:
         return [f"{text}: held-out errors judged the kernel as these modes have it"]
+    lost = features.lattice_.left_out(features.kernel_)
+    if lost < error / 2:
+        return [f"{text}, by periodic images of its long range; allow more by n_components"]
     text += "; allow more by n_components, or give a wider kernel or narrower bounds"
-    if error >= _USELESS:
+    if lost >= _USELESS:
         warn(text, DataWarning)
     return [text]
 
@@ -1260,7 +1266,7 @@ def with_samples(plan: Plan) -> Plan:
     # Two arrays of the size of the basis at a time, on as many real numbers as modes.
     of_span = 16.0 * span_numbers(s.n_rows, s.n_features)
     # The coarse Gram and its factor.
-    of_coarse = 16.0 * (2 * finer_pairs(s.n_features) + 1) ** 2
+    of_coarse = 16.0 * min(2 * finer_pairs(s.n_features) + 1, s.n_features) ** 2
     of_vectors = 4.0 * _AT_ONCE * MAX_LANCZOS * s.n_features
     of_thread = 3 * of_a_sum + of_vectors + 2 * samples / _N_GROUPS + of_coarse + of_span
     peak = int(plan.threads_per_worker * of_thread + of_a_sum + samples + SLACK_BYTES)

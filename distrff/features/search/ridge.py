@@ -314,11 +314,11 @@ class BinnedRidge(SmallRidge):
         """Squared error on the held-out rows; 0 where it is below a ten-thousandth of the variance.
 
         Kinds of rows that lie apart are told apart by any wide kernel: its error still falls where these
-        grids cut just once between the kinds, and the map's own might not at all. Of equal errors the
-        shortest width is taken.
+        grids cut just once between the kinds, and the map's own might not at all. A search that begins with
+        short widths ends at the first without an error.
         """
         error = super().error(width)
-        return error if error > _LEAST_ERROR else 0.0
+        return 0.0 if error <= _LEAST_ERROR else error
 
     def values(self, kernel: Kernel) -> np.ndarray:
         sample, training = self.sample, slice(self.sample.n_held_out, None)
