@@ -46,7 +46,7 @@ _NAMES = {
     "estimators.gram": "fit_features gradient_outer_product gram",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
-    "estimators.svm": "KernelLikelihoodClassifier KernelSVC",
+    "estimators.svm": "KernelLikelihoodClassifier KernelRegressor KernelSVC KernelSVR",
     "features.search.candidates": "AutoFeatures",
     "features.binning": "RandomBinningFeatures",
     "features.compose": "ConcatenatedFeatures LinearFeatures",

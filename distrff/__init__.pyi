@@ -34,7 +34,9 @@ from distrff.estimators.pca import KernelPCA as KernelPCA
 from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier
+from distrff.estimators.svm import KernelRegressor as KernelRegressor
 from distrff.estimators.svm import KernelSVC as KernelSVC
+from distrff.estimators.svm import KernelSVR as KernelSVR
 from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
 from distrff.features.compose import LinearFeatures as LinearFeatures

@@ -13,7 +13,7 @@ import dask
 import numpy as np
 from dask.base import tokenize
 from dask.utils import is_dataframe_like
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -641,6 +641,44 @@ class KernelEstimator(BaseEstimator):
         from distrff.fitting.checkpoint import same_rows
 
         return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
+
+
+# The base of regressors: numbers, R².
+
+
+class NumberEstimator(RegressorMixin, KernelEstimator):
+    """A kernel estimator whose targets are numbers."""
+
+    _target_kind = "numeric"
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """r², the share of the targets' variance explained, averaged over targets.
+
+        Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
+        DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.
+        """
+        r2 = self._errors(X, y, sample_weight).scores()["r2"]
+        if np.isnan(r2):
+            warn(
+                "R² is not defined, since the targets of all rows are equal; take the errors of "
+                "distrff.evaluate",
+                DataWarning,
+            )
+        return r2
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
+        dataset = super()._dataset(X, y, sample_weight, groups)
+        if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
+            raise InputError(
+                f"y must hold numbers for a regressor, got dtype {dataset.y_dtype}; "
+                f"use KernelRidgeClassifier for class labels"
+            )
+        return dataset
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
 
 # The base of classifiers: labels, decision values, accuracy.

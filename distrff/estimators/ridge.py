@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import dask
 import numpy as np
-from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
-from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters, with_raw_columns
+from distrff.estimators.base import (
+    KernelClassifier,
+    KernelEstimator,
+    NumberEstimator,
+    SolverParameters,
+    with_raw_columns,
+)
 from distrff.features.fitted import Trait
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
@@ -290,7 +295,7 @@ def _check_classes(sums: Statistics, classes: np.ndarray | None) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class KernelRidge(RegressorMixin, RidgeEstimator):
+class KernelRidge(NumberEstimator, RidgeEstimator):
     r"""Kernel ridge regression on random features, from one Gram of the rows.
 
     Minimises Σ s_i (y_i − f(x_i))² + alpha‖w‖² over f(x) = ⟨w, z(x)⟩ + b, b unpenalised:
@@ -403,8 +408,6 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     scheduler. The same rows and seed give the same bits for any number of workers and any
     chunking, on one processor type, with one BLAS thread a task.
     """
-
-    _target_kind = "numeric"
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Add rows to the Gram, and solve for the model of all rows so far.
@@ -580,35 +583,6 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         with suppress(InputError):  # as above
             return self._with_posterior()
         return self._frozen()
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """r², the share of the targets' variance explained, averaged over targets.
-
-        Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
-        DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.
-        """
-        r2 = self._errors(X, y, sample_weight).scores()["r2"]
-        if np.isnan(r2):
-            warn(
-                "R² is not defined, since the targets of all rows are equal; take the errors of "
-                "distrff.evaluate",
-                DataWarning,
-            )
-        return r2
-
-    def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
-        dataset = super()._dataset(X, y, sample_weight, groups)
-        if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
-            raise InputError(
-                f"y must hold numbers for a regressor, got dtype {dataset.y_dtype}; "
-                f"use KernelRidgeClassifier for class labels"
-            )
-        return dataset
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
 
 
 # Classification by kernel ridge regression on ±1.

@@ -1,4 +1,4 @@
-"""Support vector machines in the primal: hinge and squared hinge."""
+"""Models of convex losses by light sweeps: of labels, and of numbers."""
 
 from __future__ import annotations
 
@@ -8,42 +8,36 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.estimators.base import KernelClassifier, SolverParameters
+from distrff.estimators.base import KernelClassifier, KernelEstimator, NumberEstimator, SolverParameters
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Problem, margin_problem
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.solvers.losses import MARGINS, NOISES
-from distrff.utils.validation import one_of, positive
+from distrff.solvers.losses import MARGINS, NOISES, Gamma, Loss, Poisson, Residual
+from distrff.utils.validation import float_array, is_number, one_of, positive
 
-# The base of classifiers with a margin loss.
+# The base of models of a convex loss, and of classifiers among them.
 
 
 @dataclass(eq=False, repr=False)
-class MarginParameters(SolverParameters):
-    """Parameters of all classifiers with a margin loss; see `KernelSVC`."""
+class LossParameters(SolverParameters):
+    """Parameters of all models of a convex loss; see `KernelSVC`."""
 
     C: Any = 1.0
     _: KW_ONLY
     Cs: Any = None
-    class_weight: Any = None
 
 
-class MarginClassifier(MarginParameters, KernelClassifier):
-    """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
+class LossEstimator(LossParameters, KernelEstimator):
+    """A model that minimises C·Σ s·ℓ + ½‖w‖² for a convex loss ℓ."""
 
-    _likelihood: dict[str, Any] | None = None
-    _target_kind = "classes"
     _forgotten = ("cv_score_", "cv_results_", "margin_")
 
-    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        return {"likelihood": self._likelihood}
-
     def _keep(self, result: FitResult, model: Model) -> None:
-        search = result.search
-        self.coef_ = result.coef.T
-        self.intercept_ = result.intercept
+        search, flat = result.search, model.y_is_1d and not model.is_classifier
+        self.coef_ = result.coef[:, 0] if flat else result.coef.T
+        self.intercept_ = float(result.intercept[0]) if flat else result.intercept
         self.rkhs_norm_ = result.entries["rkhs_norm"]
         self.C_ = search.C
         if np.isinf(search.C):
@@ -57,6 +51,24 @@ class MarginClassifier(MarginParameters, KernelClassifier):
                 "mean_score": search.mean_scores,
                 "fold_scores": search.fold_scores,
             }
+
+
+@dataclass(eq=False, repr=False)
+class MarginParameters(LossParameters):
+    """Parameters of all classifiers with a margin loss; see `KernelSVC`."""
+
+    _: KW_ONLY
+    class_weight: Any = None
+
+
+class MarginClassifier(MarginParameters, KernelClassifier, LossEstimator):
+    """A classifier by a loss of the margin."""
+
+    _likelihood: dict[str, Any] | None = None
+    _target_kind = "classes"
+
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        return {"likelihood": self._likelihood}
 
 
 @dataclass(eq=False, repr=False)
@@ -209,3 +221,166 @@ class KernelLikelihoodClassifier(MarginClassifier):
     @property
     def _likelihood(self) -> dict[str, Any]:  # type: ignore[override]
         return {"noise": self.noise, "sigma": float(self.sigma), "multi_class": self.multi_class}
+
+
+# Regression by losses other than squares.
+
+LOSSES_OF_NUMBERS = (
+    "quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive", "poisson", "gamma",
+)  # fmt: skip
+
+
+class LossRegressor(NumberEstimator, LossEstimator):
+    """A regressor by a loss of numbers, in units of the targets' spread."""
+
+    loss: str
+
+    def _problem(self) -> Problem:
+        return solvable(margin_problem(self, self._loss(), n_quantiles=len(self._quantiles or [0])))
+
+    def predict(self, X: Any, *, outside: str = "nan") -> Any:
+        """Predictions, lazily for dask arrays; see `KernelRidge.predict` for X and `outside`.
+
+        Of shape (n_samples,), (n_samples, n_targets) or (n_samples, n_quantiles).
+        """
+        return self._answer(X, "predict", outside=outside)
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    @property
+    def _quantiles(self) -> list[float] | None:
+        return None
+
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        return {"y_is_1d": dataset.y_is_1d, "loss": {"loss": self.loss}}
+
+
+@dataclass(eq=False, repr=False)
+class KernelSVR(LossRegressor, LossEstimator):
+    """Support vector regression on random features.
+
+    Minimises C·Σ s_i·max(0, |r_i| − epsilon) + ½‖w‖², or with the square of the maximum, over
+    f(x) = ⟨w, z(x)⟩ + b, of the residuals r = y − f(x) in units of the targets' spread σ: the interquartile
+    range over 1.349, of a target at a time. So the same C and epsilon do for targets in any unit, and the
+    report has them in raw ones. See `KernelSVC` for the solver, its cost, and the parameters not listed here,
+    and `KernelRegressor` for other losses.
+
+    Parameters
+    ----------
+    C : float or "cv"
+        As for `KernelSVC`.
+    loss : {"epsilon_insensitive", "squared_epsilon_insensitive"}
+    epsilon : float
+        Half the width of the tube in which errors cost nothing, in units of σ.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+    intercept_ : float or ndarray of shape (n_targets,)
+    C_, cv_score_, cv_results_, rkhs_norm_, features_, report_, plan_, n_iter_, model_
+        As those of `KernelSVC`.
+    n_features_in_, feature_names_in_, seed_
+    """
+
+    _: KW_ONLY
+    loss: str = "epsilon_insensitive"
+    epsilon: float = 0.1
+
+    def _loss(self) -> Loss:
+        one_of("loss", self.loss, ("epsilon_insensitive", "squared_epsilon_insensitive"))
+        return _insensitive(self.loss, self.epsilon)
+
+
+def _insensitive(loss: str, epsilon: Any) -> Residual:
+    if not is_number(epsilon) or not 0 <= epsilon < np.inf:
+        raise InputError(f"epsilon must be a number ≥ 0, got {epsilon!r}")
+    kind = Residual.insensitive if loss == "epsilon_insensitive" else Residual.squared_insensitive
+    return kind(float(epsilon))
+
+
+@dataclass(eq=False, repr=False)
+class KernelRegressor(LossRegressor, LossEstimator):
+    """Quantiles, robust regression, counts and amounts on random features.
+
+    Minimises C·Σ s_i·ℓ(y_i, f(x_i)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b. The first four losses are of
+    r = (y − f)/σ, with σ the targets' spread, the interquartile range over 1.349, of a target at a time: so
+    the same C, epsilon and delta do for targets in any unit, and the report has them in raw ones. The last
+    two are half the unit deviances of the mean μ = e^f, as scikit-learn's `PoissonRegressor` and
+    `GammaRegressor` have them, with alpha = 1/(C·Σs). See `KernelSVC` for the solver, its cost, and the
+    parameters not listed here.
+
+    Parameters
+    ----------
+    C : float or "cv"
+        Weight of the losses against the penalty, from 1e-50 to 1e50; "cv" takes the value of least held-out
+        loss.
+    loss : {"quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive", "poisson", "gamma"}
+        max(τ·r, (τ − 1)·r), whose best f is the τ-quantile of y; r²/2, beyond |r| = delta linear;
+        max(0, |r| − epsilon) and its square; μ − y + y·ln(y/μ) for counts and rates, y ≥ 0;
+        y/μ − 1 − ln(y/μ) for positive amounts.
+    quantile : float or list of float
+        τ of "quantile", in (0, 1). Several are fitted in the same sweeps to one target; predictions are then
+        (n_samples, n_quantiles), each row in order: they are sorted, which brings them nearer to the true
+        quantiles (Chernozhukov, Fernández-Val and Galichon 2010, Econometrica 78, proposition 4).
+    epsilon : float
+        Half the width of the tube in which errors cost nothing, in units of σ.
+    delta : float
+        Where "huber" becomes linear, in units of σ.
+    solver : {"auto", "smoothed", "lbfgs", "sgd"}
+        "smoothed" is for "quantile" and "epsilon_insensitive", "lbfgs" for the others. "sgd" needs no Gram
+        and rows in no order, and is not for "poisson" and "gamma". "auto" is the one that closes the gap, or
+        "sgd" where its Gram does not fit in the workers' memory.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_outputs, n_features)
+    intercept_ : float or ndarray of shape (n_outputs,)
+    C_, cv_score_, cv_results_, rkhs_norm_, features_, report_, plan_, n_iter_, model_
+        As those of `KernelSVC`.
+    n_features_in_, feature_names_in_, seed_
+    """
+
+    _: KW_ONLY
+    loss: str = "quantile"
+    quantile: Any = 0.5
+    epsilon: float = 0.1
+    delta: float = 1.35
+
+    def _loss(self) -> Loss:
+        one_of("loss", self.loss, LOSSES_OF_NUMBERS)
+        if self.loss == "quantile":
+            return Residual.quantile(_shares(self.quantile))
+        if self.loss == "huber":
+            positive("delta", self.delta)
+            return Residual.huber(float(self.delta))
+        if self.loss in ("poisson", "gamma"):
+            return Poisson() if self.loss == "poisson" else Gamma()
+        return _insensitive(self.loss, self.epsilon)
+
+    @property
+    def _quantiles(self) -> list[float] | None:
+        if self.loss != "quantile" or not np.ndim(self.quantile):
+            return None
+        return np.asarray(self.quantile, dtype=np.float64).tolist()
+
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        loss: dict[str, Any] = {"loss": self.loss}
+        if self.loss == "quantile":
+            loss["quantile"] = np.ravel(np.asarray(self.quantile, dtype=np.float64)).tolist()
+        return {"y_is_1d": dataset.y_is_1d and self._quantiles is None, "loss": loss}
+
+
+def _shares(quantile: Any) -> Any:
+    """The τ of one quantile, or an array of several; raises InputError for what is none."""
+    if is_number(quantile) and 0 < quantile < 1:
+        return float(quantile)
+    try:
+        found = float_array(quantile)
+    except (TypeError, ValueError, OverflowError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not ((found > 0) & (found < 1)).all():
+        raise InputError(f"quantile must be a number between 0 and 1, or a list of them, got {quantile!r}")
+    if len(np.unique(found)) < len(found) or (np.diff(found) < 0).any():
+        raise InputError(f"quantile must ascend, each once, got {quantile!r}")
+    return found

@@ -244,7 +244,12 @@ def expected_plan(fit: FitContext) -> Plan:
 
 def _presumed_outputs(fit: FitContext) -> int:
     n_targets = fit.dataset.n_targets
-    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
+    counts = {
+        "numeric": n_targets * fit.problem.n_quantiles,
+        "multilabel": n_targets,
+        "classes": _PRESUMED_CLASSES,
+        "none": 0,
+    }
     return counts[fit.problem.target_kind]
 
 
@@ -475,10 +480,20 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
                 + "; the model will predict that constant",
                 DataWarning,
             )
+        units = "moments" if problem.loss is None else problem.loss.units
+        if units == "own":
+            return NumericTargets(np.zeros_like(mean), np.ones_like(mean))
         # Of a constant target the deviation is rounding: coded by it, the model would fit noise.
-        return NumericTargets.centred(
-            mean, np.where(is_constant, 0.0, statistics.targets.standard_deviation())
-        )
+        deviation = np.where(is_constant, 0.0, statistics.targets.standard_deviation())
+        if units == "moments":
+            return NumericTargets.centred(mean, deviation)
+        sample = statistics.sample()
+        assert sample.y is not None
+        coded = NumericTargets.by_spread(sample.y, sample.sample_weight, mean, deviation)
+        # Without an intercept nothing would add the median back.
+        shift = coded.shift if problem.fit_intercept else np.zeros_like(coded.shift)
+        parts = (np.repeat(part, problem.n_quantiles) for part in (shift, coded.scale))
+        return NumericTargets(*parts)
     labels = statistics.labels
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))

@@ -755,7 +755,8 @@ class MarginOracle:
     _kind: type[LightReduction] = MarginReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"loss": self.problem.margin_loss, "outputs": tuple(problem.output for problem in problems)}
+        outputs = tuple(problem.output for problem in problems)
+        return {"loss": self.problem.margin_loss.of_outputs(outputs), "outputs": outputs}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -903,8 +904,7 @@ class MarginOracle:
             tile_rows=tile_rows,
             light_rows=self._cuts.tile_rows,
             folds=sample_of(self._fit, stride),
-            loss=self.problem.margin_loss,
-            outputs=tuple(problem.output for problem in points),
+            **self._of_loss(tuple(points)),
         )
         sent = self._point(np.stack(list(points.values()), axis=1))
         handle = self.run.reduce("Hessian", self._fit.dataset, reduction, cuts, sent)

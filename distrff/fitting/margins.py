@@ -159,6 +159,8 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
     # C·Σ s·κ/2·(y − f)² + ½‖w‖² is ridge with alpha = 1/(C·κ); a hinge has no κ, and takes that of squares.
+    if problem.margin_loss.units == "own":
+        return _constant_starts(fit)
     curvature = problem.margin_loss.curvature if np.isfinite(problem.margin_loss.curvature) else 2.0
     min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
@@ -167,6 +169,15 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     # Ridge aims at margins of 1.
     return list((problem.margin_loss.clear_margin * points).T)
 
+
+def _constant_starts(fit: PreparedFit) -> list[np.ndarray]:
+    """The logarithms of the targets' means: from far below, the first steps of an exponential overshoot."""
+    assert fit.statistics.targets is not None
+    size, at_mean = fit.specification.n_features, np.log(np.maximum(fit.statistics.targets.mean, _LEAST_MEAN))
+    return [np.append(np.zeros(size), b if fit.problem.fit_intercept else ()) for b in at_mean]
+
+
+_LEAST_MEAN = 1e-30  # where all counts are 0
 
 # The problems of a fit solved together: each pass evaluates all that are not done.
 

@@ -141,6 +141,7 @@ class Problem:
     loss: Loss | None = None
     loss_name: str = "squared"
     softmax: bool = False  # whether all classes share one loss
+    n_quantiles: int = 1  # of one target, each an output
     penalty: Penalty = Penalty(None)
     folds: Folds = NO_FOLDS  # by which the penalty, or a kernel, is chosen
     held_out: Folds = NO_FOLDS  # the same, also where sums take no folds: by which a sample is split
@@ -194,7 +195,7 @@ class Problem:
     @property
     def smooth_solver(self) -> str:
         """The solver that closes the gap of a margin loss: by its own slopes, or by rounded hinges."""
-        return "lbfgs" if np.isfinite(self.margin_loss.curvature) else "smoothed"
+        return "lbfgs" if self.margin_loss.is_smooth else "smoothed"
 
     @property
     def goes_on(self) -> bool:
@@ -310,6 +311,11 @@ class Problem:
                     f"n_components={self.n_components}, but the map has {n_features} features; "
                     f"ask for fewer components, or for more features"
                 )
+        if self.n_quantiles > 1 and dataset.n_targets > 1:
+            raise InputError(
+                f"several quantiles are of one target, and y has {dataset.n_targets} columns; fit a model a "
+                f"target, or one quantile of all"
+            )
         if self.target_kind == "multilabel" and self.class_weight is not None:
             raise InputError(
                 f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
@@ -381,7 +387,7 @@ def ridge_problem(estimator: Any) -> Problem:
     )
 
 
-def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> Problem:
+def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False, n_quantiles: int = 1) -> Problem:
     """The validated parameters of a margin model; `hard_margin` says whether C may be infinite.
 
     Raises InputError for the first parameter that no data could make right.
@@ -403,6 +409,7 @@ def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> 
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
+        n_quantiles=n_quantiles,
         penalty=Penalty(None, Cs, "cv") if searched else Penalty(np.array([float(estimator.C)]), Cs),
         folds=shared["held_out"] if searched else NO_FOLDS,
         solver=estimator.solver,

@@ -16,12 +16,13 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
+from distrff.model.intervals import LOSS_SCORES, LossSums
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.objective import History, Status
 from distrff.solvers.ridge import RidgeSolution
-from distrff.utils.arrays import chosen_rows, dense_rows
+from distrff.utils.arrays import as_columns, chosen_rows, dense_rows
 from distrff.utils.linalg import factor, in_float64, inverse_of_factor, solve_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
@@ -406,6 +407,8 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
         values = _of_classes(fit, result, model)
     elif isinstance(fit.targets, MultilabelTargets):
         values = _of_labels(fit, result, model)
+    elif model.loss is not None:
+        values = _of_a_loss(fit, result, model)
     else:
         # The linear model is one of all rows: where rows at random are judged that is no matter, but of whole
         # people it has learned those that it is judged on (RMSE .91 on parkinsons, the model itself 1.01).
@@ -496,6 +499,23 @@ def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, A
         "hamming_loss": float((s @ wrong).mean() / s.sum()),
         "constant_hamming_loss": float((s @ constant).mean() / s.sum()),
     }
+
+
+def _of_a_loss(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
+    assert model.loss is not None
+    judged = _judged(fit, result, model)
+    y, s = as_columns(np.asarray(judged.y, dtype=np.float64)), judged.s
+    predicted, values = (
+        model.of_link(judged.F),
+        {"kind": "numbers", "rows": judged.rows, "n_rows": judged.n_rows},
+    )
+    if not model.quantiles:
+        variance = s @ np.square(y - s @ y / s.sum()) / s.sum()
+        values |= _scores(float((s @ np.square(y - predicted)).mean() / s.sum()), variance)
+        values["constant_rmse"] = float(np.sqrt(variance.mean()))
+    if model.loss["loss"] in LOSS_SCORES:
+        values |= LossSums.of(model.loss, result.targets.shift, predicted, y, s).scores(model.loss)
+    return values
 
 
 class _Judged(NamedTuple):

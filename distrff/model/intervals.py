@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from scipy.special import xlogy
 
 from distrff.errors import DataWarning, InputError, ModelFileError, NonFiniteError, warn
-from distrff.utils.arrays import in_one_layout
+from distrff.utils.arrays import Sums, in_one_layout
 from distrff.utils.validation import is_number
 
 # Quantiles of weighted numbers from buckets of fixed edges: mergeable, deterministic, with a known error.
@@ -113,6 +114,12 @@ class QuantileSketch:
         # q·Σ may round to more than the last sum.
         found = np.minimum(np.searchsorted(sums, q * sums[-1]), len(sums) - 1)
         return (lower[found] / 2 + upper[found] / 2)[()]  # their sum could overflow
+
+    def pinball(self, tau: float) -> float:
+        """The mean pinball loss of the τ-quantile, of numbers in the middles of their buckets."""
+        lower, upper = self.edges()
+        r = lower / 2 + upper / 2 - self.quantile(tau)
+        return float(self.weights @ np.maximum(tau * r, (tau - 1) * r) / self.weight)
 
     def upper_at_rank(self, rank: float) -> float:
         """A number at least as large as the one at which the cumulative weight reaches `rank`.
@@ -322,3 +329,107 @@ class Intervals:
         counts, floors = {name: metadata[name] for name in _COUNTS}, tuple(metadata["floors"])
         n, source = len(sketches) - len(floors), metadata["source"]
         return cls(sketches[:n], source, **counts, scaled=sketches[n:], floors=floors)
+
+
+# Losses other than squares, beside those of the best constant.
+
+
+@dataclass(frozen=True, eq=False)
+class LossSums(Sums):
+    """Sums over rows of the loss that a model of numbers is judged by, of k targets or k quantiles of one.
+
+    Of quantiles it is the pinball loss max(τ·r, (τ − 1)·r) of r = y − f, whose best constant is the
+    τ-quantile, from a sketch. Of counts and amounts it is the unit deviance, 2·(g(y) − g(μ) − g′(μ)·(y − μ))
+    with g = y·ln y or −ln y, whose best constant is the mean ȳ: then it sums up to 2·(Σs·g(y) − Σs·g(ȳ)).
+    """
+
+    weight: float
+    total: np.ndarray  # (k,): Σ s·y
+    generator: np.ndarray  # (k,): Σ s·g(y)
+    loss: np.ndarray  # (k,): Σ s·loss
+    covered: np.ndarray  # (k,): Σ s·[y ≤ f]
+    targets: tuple[QuantileSketch, ...]  # of y − shift, of quantiles
+
+    @classmethod
+    def of(
+        cls, loss: Mapping[str, Any], shift: np.ndarray, P: np.ndarray, Y: np.ndarray, s: np.ndarray
+    ) -> Self:
+        """The sums of predictions P (n, k) and targets Y, of the same shape or one column."""
+        Y, kind = np.broadcast_to(Y, P.shape), loss["loss"]
+        sketches: tuple[QuantileSketch, ...] = ()
+        generator = np.zeros_like(Y)
+        if kind == "quantile":
+            R = Y - P
+            tau = np.array(loss["quantile"])
+            losses = np.maximum(tau * R, (tau - 1) * R)
+            sketches = tuple(
+                QuantileSketch.of(one, s) for one in (Y - shift).T[: 1 if len(tau) > 1 else None]
+            )
+        else:
+            if (Y < 0).any() or (kind == "gamma" and not (Y > 0).all()):
+                raise InputError(
+                    f"the {kind} deviance is of y {'≥' if kind == 'poisson' else '>'} 0, got {Y.min():g}"
+                )
+            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+                is_count = kind == "poisson"
+                losses = 2 * (xlogy(Y, Y / P) - Y + P if is_count else Y / P - 1 - np.log(Y / P))
+                generator = xlogy(Y, Y) if is_count else -np.log(Y)
+        return cls(float(s.sum()), s @ Y, s @ generator, s @ losses, s @ (Y <= P), sketches)
+
+    def scores(self, loss: Mapping[str, Any]) -> dict[str, Any]:
+        """Mean loss, that of the best constant, and d2, the share of it that the model explains."""
+        name, constant = LOSS_SCORES[loss["loss"]], self._constant(loss)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d2 = np.where(constant > 0, 1 - self.loss / self.weight / constant, np.nan)
+        d2 = d2[~np.isnan(d2)]
+        return {
+            name: float(self.loss.mean() / self.weight),
+            f"constant_{name}": float(constant.mean()),
+            "d2": float(d2.mean()) if len(d2) else float("nan"),
+        }
+
+    def of_outputs(self, loss: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The same of each output; of quantiles also the share of rows that are at most the prediction."""
+        name, constant, mean = LOSS_SCORES[loss["loss"]], self._constant(loss), self.loss / self.weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = {
+                name: mean,
+                f"constant_{name}": constant,
+                "d2": np.where(constant > 0, 1 - mean / constant, np.nan),
+            }
+        return found | ({"covered": self.covered / self.weight} if self.targets else {})
+
+    def bands(self, loss: Mapping[str, Any]) -> list[dict[str, float]]:
+        """Of each pair of quantiles τ and 1 − τ the share of the rows between them, and their interval score.
+
+        With α = 2τ the score u − l + (2/α)·(l − y)₊ + (2/α)·(y − u)₊ (Gneiting and Raftery 2007, JASA 102,
+        equation 43) is 2/α times the sum of both pinball losses.
+        """
+        tau, found = loss.get("quantile", []), []
+        for i, low in enumerate(tau):
+            j = next((j for j, high in enumerate(tau) if j > i and abs(low + high - 1) < 1e-9), None)
+            if j is not None:
+                covered, score = self.covered[j] - self.covered[i], (self.loss[i] + self.loss[j]) / low
+                values = (tau[j] - low, covered / self.weight, score / self.weight)
+                found.append(
+                    dict(zip(("nominal", "coverage", "interval_score"), map(float, values), strict=True))
+                )
+        return found
+
+    def _constant(self, loss: Mapping[str, Any]) -> np.ndarray:
+        """The mean loss of the best constant, of each output."""
+        if not self.targets:
+            mean = self.total / self.weight
+            with np.errstate(divide="ignore"):
+                of_mean = xlogy(mean, mean) if loss["loss"] == "poisson" else -np.log(mean)
+            return 2 * (self.generator / self.weight - of_mean)
+        return np.array(
+            [
+                sketch.pinball(tau)
+                for sketch, tau in np.broadcast(np.array(self.targets, dtype=object), loss["quantile"])
+            ]
+        )
+
+
+LOSS_SCORES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
+"""What models of these losses are judged by; those of others by squares."""

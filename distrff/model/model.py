@@ -69,6 +69,8 @@ class Model:
         For standard deviations, if these can be predicted.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
         Of a model that predicts probabilities.
+    loss : mapping with `loss` and, of quantiles, their list `quantile`, or None
+        Of a model of numbers by another loss than squares.
     arrays : mapping of str to ndarray, or None
         The map's arrays, if they come from a file or workers derive others than the client; None if they
         follow from the seed.
@@ -103,6 +105,7 @@ class Model:
     column_names: tuple[str, ...] | None = None
     posterior: Posterior | None = None
     likelihood: Mapping[str, Any] | None = None
+    loss: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
     steps: TableSteps | None = None
@@ -152,6 +155,8 @@ class Model:
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
         rest = [metadata, self.kind, self.dtype, self.y_is_1d, likelihood, self.specification.digest]
+        if self.loss is not None:
+            rest.append(dict(self.loss))
         # The map by its digest: its arrays can be a hundred megabytes.
         text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -270,7 +275,32 @@ class Model:
             labels = self.targets.decode(F)
             # Objects even where no row lacks a value: the dtype must not depend on the rows.
             return labels.astype(object) if self.skips_missing and labels.dtype.kind == "U" else labels
+        F = self.of_link(F)
         return F[:, 0] if self.y_is_1d else F
+
+    def of_link(self, F: np.ndarray) -> np.ndarray:
+        """Predictions from values of f: its exponential where f is a logarithm, quantiles in their order."""
+        if self.loss is None:
+            return F
+        if self.is_rate:
+            with np.errstate(over="ignore"):  # infinite where a model extrapolates so far
+                return np.exp(F)
+        return np.sort(F, axis=1) if len(self.quantiles) > 1 else F
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether f is the logarithm of a mean."""
+        return self.loss is not None and self.loss["loss"] in ("poisson", "gamma")
+
+    @property
+    def quantiles(self) -> Sequence[float]:
+        """Which quantiles of the target it predicts; () where it predicts others."""
+        return () if self.loss is None else self.loss.get("quantile", ())
+
+    @property
+    def n_targets(self) -> int:
+        """Columns of y."""
+        return 1 if self.is_classifier or len(self.quantiles) > 1 else self.n_outputs
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class, of shape (n_rows, n_classes)."""

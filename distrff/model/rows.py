@@ -54,7 +54,7 @@ class FittedModel(Protocol):
     @property
     def n_columns(self) -> int: ...
     @property
-    def n_outputs(self) -> int: ...
+    def n_targets(self) -> int: ...
     @property
     def is_classifier(self) -> bool: ...
 
@@ -325,6 +325,5 @@ def check_target(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError unless the rows have the targets that the model predicts."""
     if not dataset.n_targets:
         raise InputError("to judge a model needs targets; give y, or the target's name")
-    n_targets = 1 if model.is_classifier else model.n_outputs
-    if dataset.n_targets != n_targets:
-        raise InputError(f"y has {dataset.n_targets} column(s), but the model predicts {n_targets}")
+    if dataset.n_targets != model.n_targets:
+        raise InputError(f"y has {dataset.n_targets} column(s), but the model predicts {model.n_targets}")

@@ -413,6 +413,8 @@ class Scaling:
 
 # Targets.
 
+_NORMAL_IQR = 1.349  # between the quartiles of a standard normal law
+
 
 class TargetCoding(ABC):
     """How the targets of rows become the columns that solvers see, and back.
@@ -453,7 +455,8 @@ class NumericTargets(TargetCoding):
     """y ↦ (y − shift) / scale, target by target.
 
     The shift is about the mean: the products in a tile then lose no digits to a common offset. The scale is
-    a power of two near the deviation: scaling back is then exact.
+    a power of two near the deviation: scaling back is then exact. Or shift and scale are median and spread,
+    whatever a few far targets are. Several outputs may be of one target, as quantiles are.
     """
 
     shift: np.ndarray
@@ -467,6 +470,23 @@ class NumericTargets(TargetCoding):
         # A factor of two changes no digit, on the way there nor back.
         exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
         return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
+
+    @classmethod
+    def by_spread(
+        cls, y: np.ndarray, sample_weight: np.ndarray | None, mean: np.ndarray, deviation: np.ndarray
+    ) -> NumericTargets:
+        """Coding by the median and IQR/1.349 of sampled rows, which of a normal law is the deviation.
+
+        Where three quarters of the rows are equal, by the deviation of all; where they have no weight, by
+        their mean, too.
+        """
+        Y = as_columns(np.asarray(y, dtype=np.float64))
+        s = np.ones(len(Y)) if sample_weight is None else sample_weight
+        shift, scale = np.array(mean, dtype=np.float64), np.array(deviation)
+        if s.any():
+            low, shift, high = np.quantile(Y, (0.25, 0.5, 0.75), axis=0, weights=s, method="inverted_cdf")
+            scale = np.where(high > low, (high - low) / _NORMAL_IQR, deviation)
+        return cls(shift, np.where(scale > 0, scale, 1.0))
 
     @property
     def n_outputs(self) -> int:

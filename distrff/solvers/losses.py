@@ -11,8 +11,8 @@ are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ*(−a, y) =
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -42,9 +42,13 @@ class Loss(Protocol):
         ℓ(0, y) of rows with a free side.
     middle : float
         The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
+    units : str
+        What f and y are in: "moments", a power of two near the standard deviation, around the mean; "spread",
+        the robust spread around the median; or "own", those of y, of which f is the logarithm.
     """
 
     clear_margin: Any = 1.0
+    units: ClassVar[str] = "moments"
     is_hinge: ClassVar[bool] = False
     value_at_zero: Any = 0.0
     middle: ClassVar[float] = 0.0
@@ -56,13 +60,22 @@ class Loss(Protocol):
         It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
         """
         c = self.clear_margin
-        at_ends = self.derivative(np.array([-c, c]), np.full(2, self.middle))
-        return float((at_ends[1] - at_ends[0]) / (2 * c))
+        at_ends = self.derivative(np.array([[-c], [c]]), np.full((2, 1), self.middle))
+        return float(np.mean(at_ends[1] - at_ends[0]) / (2 * c))  # over the outputs, where these differ
 
     @property
     def curvature(self) -> Any:
-        """The smallest upper bound of ℓ″; infinite where ℓ′ jumps."""
+        """The smallest upper bound of ℓ″; infinite where ℓ′ jumps, and of the exponential."""
         return np.inf
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether ℓ′ is continuous."""
+        return bool(np.all(np.isfinite(self.curvature)))
+
+    def of_outputs(self, outputs: Sequence[int]) -> Loss:
+        """The loss of some of the outputs, side by side."""
+        return self
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         """ℓ(f, y)."""
@@ -343,6 +356,162 @@ class Probit(_Likelihood):
             # The derivative of log slope is −(t + slope).
             t = t + (log_slope - target) / (t + np.exp(log_slope))
         return np.where(p > 0, -p * t - self._phi(t), 0.0)
+
+
+# Losses of numbers.
+
+
+@dataclass(frozen=True)
+class Residual(Loss):
+    """sup a·r − ε|a| − h·a²/2 over lower ≤ a ≤ upper, of the residual r = y − f.
+
+    The a that attains it is −ℓ′, and ℓ*(−a) = ε|a| + h·a²/2 − a·y within these bounds. Named ones:
+
+    * ε-insensitive, max(0, |r| − ε): bounds ∓1, h = 0; its square: no bounds, h = ½;
+    * Huber, r²/2 up to |r| = δ and linear beyond: bounds ∓δ, ε = 0, h = 1;
+    * quantile, max(τ·r, (τ − 1)·r): bounds τ − 1 and τ, ε = h = 0.
+
+    Parameters
+    ----------
+    lower, upper : float or ndarray of shape (k,)
+    epsilon, h : float
+        Both ≥ 0; ℓ′ jumps where h = 0. `h` may be of shape (k,).
+    """
+
+    lower: Any
+    upper: Any
+    epsilon: float = 0.0
+    h: Any = 0.0
+    units: ClassVar[str] = "spread"
+
+    @classmethod
+    def insensitive(cls, epsilon: float) -> Residual:
+        return cls(-1.0, 1.0, epsilon)
+
+    @classmethod
+    def squared_insensitive(cls, epsilon: float) -> Residual:
+        return cls(-np.inf, np.inf, epsilon, 0.5)
+
+    @classmethod
+    def huber(cls, delta: float) -> Residual:
+        return cls(-delta, delta, h=1.0)
+
+    @classmethod
+    def quantile(cls, tau: Any) -> Residual:
+        return cls(tau - 1.0, tau)
+
+    @property
+    def curvature(self) -> Any:
+        return 1 / self.h if np.ndim(self.h) or self.h > 0 else np.inf
+
+    def of_outputs(self, outputs: Sequence[int]) -> Residual:
+        if not np.ndim(self.upper):
+            return self
+        return replace(self, lower=self.lower[list(outputs)], upper=self.upper[list(outputs)])
+
+    def rounded(self, epsilon: Any) -> Residual:
+        return self if self.is_smooth else replace(self, h=epsilon)
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        r = y - f
+        a = self._slope(r)
+        found = a * r
+        if self.epsilon:
+            found -= self.epsilon * np.abs(a)
+        return found if self._has_corner else found - 0.5 * self.h * np.square(a)
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return -self._slope(y - f)
+
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        r = y - f
+        if self._has_corner:
+            return np.zeros_like(r)
+        a = self._slope(r)
+        curved = (a > self.lower) & (a < self.upper)
+        return np.where(curved & (a != 0) if self.epsilon else curved, 1 / self.h, 0.0)
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        inside = (a >= self.lower) & (a <= self.upper)
+        found = self.epsilon * np.abs(a) - a * y
+        return np.where(inside, found if self._has_corner else found + 0.5 * self.h * np.square(a), np.inf)
+
+    @property
+    def _has_corner(self) -> bool:
+        return not np.ndim(self.h) and self.h == 0
+
+    def _slope(self, r: np.ndarray) -> np.ndarray:
+        """The a that attains the supremum."""
+        beyond = r - np.clip(r, -self.epsilon, self.epsilon) if self.epsilon else r
+        if self._has_corner:
+            return np.where(beyond > 0, self.upper, np.where(beyond < 0, self.lower, 0.0))
+        return np.clip(beyond / self.h, self.lower, self.upper)
+
+
+class HalfDeviance(Loss):
+    """Half the unit deviance of μ = e^f: 0 at μ = y, and linear in f beyond |f| = 100.
+
+    The dual is scaled towards 0 to balance an intercept, for which a loss must not be negative: without the
+    terms of y alone the certificate would be false.
+    """
+
+    units: ClassVar[str] = "own"
+    is_smooth: ClassVar[bool] = True
+
+    @property
+    def mean_curvature(self) -> float:
+        return 1.0  # around f = ln y of the mean
+
+
+_LARGEST_EXPONENT = 100.0  # e^100 and its squares, summed over rows, are finite
+
+
+@dataclass(frozen=True)
+class Poisson(HalfDeviance):
+    """μ − y + y·ln(y/μ), μ = e^f; ℓ*(−a) = u·ln u − u + y − y·ln y with u = y − a ≥ 0."""
+
+    value_at_zero: Any = 1.0
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return _exponential(f) - y + xlogy(y, y) - y * f
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.exp(np.minimum(f, _LARGEST_EXPONENT)) - y
+
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.exp(np.minimum(f, _LARGEST_EXPONENT)) + np.zeros_like(y)
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        u = y - a
+        return np.where(u >= 0, xlogy(u, np.maximum(u, 0)) - u + y - xlogy(y, y), np.inf)
+
+    def free_side(self, y: np.ndarray) -> np.ndarray:
+        return np.where(y == 0, -1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Gamma(HalfDeviance):
+    """y/μ − 1 − ln(y/μ), μ = e^f, y > 0; ℓ*(−a) = v·ln v − a − a·ln y with v = 1 + a ≥ 0."""
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        t = np.log(y) - f
+        return _exponential(t) - 1 - t
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return 1 - np.exp(np.minimum(np.log(y) - f, _LARGEST_EXPONENT))
+
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.exp(np.minimum(np.log(y) - f, _LARGEST_EXPONENT))
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        v = 1 + a
+        return np.where(v >= 0, xlogy(v, np.maximum(v, 0)) - a - a * np.log(y), np.inf)
+
+
+def _exponential(t: np.ndarray) -> np.ndarray:
+    """e^t, continued by its tangent beyond the largest exponent: still convex, and never infinite."""
+    within = np.minimum(t, _LARGEST_EXPONENT)
+    return np.exp(within) * (1 + (t - within))
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}
