@@ -248,7 +248,7 @@ def dependence_on(
 
 def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
     """Mean results for each pair of value and output."""
-    results = model.predict_proba if model.likelihood is not None else model.decision
+    results = model.predict_proba if model.likelihood is not None else model.values
     F = np.zeros((len(rows), len(grid.settings), n_results(model)))
     left_out = np.zeros(len(rows), dtype=bool)
     for i, values in enumerate(grid.settings):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.model.intervals import QuantileSketch, aligned, class_scores
+from distrff.model.intervals import JudgingLoss, LossSums, QuantileSketch, aligned, class_scores
 from distrff.model.model import Model
 from distrff.preprocessing.coding import ClassTargets, LabelCounts, Moments, MultilabelTargets, r2_scores
 from distrff.utils.arrays import Sums, as_columns
@@ -87,10 +87,13 @@ class NumberErrors(Errors):
     squared_norm: np.ndarray  # (k,): Σ s y²
     residuals: tuple[QuantileSketch, ...]  # of y − f, for the first targets
     sample: RowSample
+    losses: LossSums | None = None  # of models that are judged by other losses than squares
+    band: QuantileSketch | None = None  # of the distance of y outside the outer quantiles, negative within
 
     @classmethod
     def of(
         cls,
+        model: Model,
         F: np.ndarray,
         y: np.ndarray,
         s: np.ndarray,
@@ -98,17 +101,19 @@ class NumberErrors(Errors):
         outside: np.ndarray,
         n_sketched: int,
     ) -> NumberErrors:
-        """The sums of a block: predictions F (n, k), targets, weights and row numbers (n,)."""
+        """The sums of a block: values F of f (n, k), targets, weights and row numbers (n,)."""
         try:
             Y = as_columns(np.ascontiguousarray(y, dtype=np.float64))
         except (TypeError, ValueError) as error:
             raise InputError(f"y must hold numbers, as the model predicts numbers ({error})") from error
-        if Y.shape != F.shape:
-            raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {F.shape[1]}")
+        if Y.shape[1] != model.n_targets:
+            raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {model.n_targets}")
+        F, Y = model.of_link(F), np.broadcast_to(Y, F.shape)  # of several quantiles the same y
         n_rows, n_outside = len(F), int(np.count_nonzero(outside))
         if n_outside:
             F, Y, s, rows = F[~outside], Y[~outside], s[~outside], rows[~outside]
-        E, detailed = F - Y, slice(DETAILED_TARGETS)
+        E, detailed, loss = F - Y, slice(DETAILED_TARGETS), JudgingLoss.of(model.loss)
+        beyond = np.maximum(E[:, 0], -E[:, -1]) if model.has_band else None
         return cls(
             n_rows,
             n_outside,
@@ -119,10 +124,14 @@ class NumberErrors(Errors):
             s @ np.square(Y),
             tuple(QuantileSketch.of(-E[:, j], s) for j in range(n_sketched)),
             RowSample.of(rows, np.column_stack([s, Y[:, detailed], F[:, detailed]])),
+            None if loss is None else LossSums.of(loss, model.targets.shift, F, Y, s),
+            None if beyond is None else QuantileSketch.of(beyond, s),
         )
 
     def conformal_scores(self) -> tuple[QuantileSketch, ...]:
-        """Sketches of |y − f| of each target, as far as they are sketched."""
+        """Sketches of |y − f| of each target, as far as they are sketched; of quantiles one of their band."""
+        if self.band is not None:
+            return (self.band,)
         return tuple(sketch.absolute() for sketch in self.residuals)
 
     @property
@@ -144,6 +153,7 @@ class NumberErrors(Errors):
             "constant_rmse": float(np.sqrt(self.targets.deviations.mean() / weight)),
             "mae": float(self.absolute_error.mean() / weight),
             "relative_error": float(np.sqrt(self.squared_error.sum() / norm)) if norm > 0 else float("nan"),
+            **({} if self.losses is None else self.losses.scores()),
         }
 
     def _r2(self) -> np.ndarray:
@@ -153,18 +163,27 @@ class NumberErrors(Errors):
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
         k = len(self.error)
         of_targets = _items(
-            target=list(names or (["y"] if k == 1 else [f"target {j}" for j in range(k)])),
+            target=list(names if names and len(names) == k else _numbered(k)),
             r2=self._r2(),
             rmse=np.sqrt(self.squared_error / self.weight),
             constant_rmse=self.targets.standard_deviation(),
             mae=self.absolute_error / self.weight,
             bias=self.error / self.weight,
+            **({} if self.losses is None else self.losses.of_outputs()),
         )
+        if self.losses is not None and self.band is not None:
+            for one, tau in zip(of_targets, self.losses.of_rows.quantile, strict=True):
+                one["target"] = f"{(names or ['y'])[0]}, quantile {tau:g}"
         for j, sketch in enumerate(self.residuals[:DETAILED_TARGETS]):
             found = sketch.quantile(np.array(SHARES))
             of_targets[j]["residual_quantiles"] = dict(zip(map(str, SHARES), found.tolist(), strict=True))
             of_targets[j] |= self.sample.picture(j)
-        return {"kind": "numbers", **self.scores(), "targets": of_targets}
+        bands = {} if self.losses is None or not self.losses.bands() else {"bands": self.losses.bands()}
+        return {"kind": "numbers", **self.scores(), **bands, "targets": of_targets}
+
+
+def _numbered(k: int) -> list[str]:
+    return ["y"] if k == 1 else [f"target {j}" for j in range(k)]
 
 
 _SAMPLE_ROWS = 8192

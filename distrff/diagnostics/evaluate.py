@@ -203,7 +203,7 @@ class ErrorSum(Reduction):
         elif isinstance(targets, MultilabelTargets):
             errors = LabelErrors.of(targets, F, y, s, outside)
         else:
-            errors = NumberErrors.of(F, y, s, numbers, outside, self.n_sketched)
+            errors = NumberErrors.of(model, F, y, s, numbers, outside, self.n_sketched)
         if rows is None:
             return errors
         # Above they counted judgements; a row that several folds judge is one row.

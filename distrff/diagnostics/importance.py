@@ -21,6 +21,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
+from distrff.model.intervals import JudgingLoss, LossSums
 from distrff.model.model import Model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
@@ -116,7 +117,7 @@ class PermutationImportance(JudgedResult):
 
     Attributes
     ----------
-    measure : {"r2", "accuracy"}
+    measure : {"r2", "d2", "accuracy"}
         The score that falls.
     score : float
         R² or accuracy of the judged rows as they are; R² in units of the variance of all rows' targets.
@@ -190,8 +191,9 @@ def permutation_importance(
         L(y, f(x')) − L(y, f(x)),
 
     where L is the squared error in units of the target's variance (the mean of these over several targets),
-    so that it is the fall of R², or for classes 1 where the label is wrong, so that it is the fall of
-    accuracy. Columns that one raw column of a table became, such as categories or parts of a time, are
+    so that it is the fall of R², of quantiles, counts and amounts their loss in units of that of the best
+    constant, so that it is the fall of D², or for classes 1 where the label is wrong, so that it is the fall
+    of accuracy. Columns that one raw column of a table became, such as categories or parts of a time, are
     replaced together. It says what this model uses, not what could be learned: of two columns that say the
     same, each may seem to matter little.
 
@@ -277,7 +279,8 @@ def importance_of(
             f"their columns hold; its classes are {listed(model.targets.classes.tolist())}"
         )
     # Losses of classes are 0 or 1, and have the unit of accuracy.
-    units = np.ones(1) if model.is_classifier else _units(rows.targets)
+    units = np.ones(1) if model.is_classifier else _units(model, rows)
+    by_squares = model.measure == "r2"
     replaced = [
         # By its place in X: a column has the same replacements whichever others are judged beside it.
         ReplacedColumns(group.positions, child_seed(seed, "donors", group.positions[0]), units)
@@ -286,17 +289,17 @@ def importance_of(
     columns = []
     for group, rise in zip(groups, of_columns(run, "importance", model, rows, _rise, replaced), strict=True):
         (*mse_rise, fall), (*mse_error, error) = rise.mean.tolist(), rise.error.tolist()
-        of_mse = [None if model.is_classifier else tuple(values) for values in (mse_rise, mse_error)]
+        of_mse = [tuple(values) if by_squares else None for values in (mse_rise, mse_error)]
         counts = len(group.positions), rise.n_left_out
         columns.append(ColumnImportance(group.name, fall, error, of_mse[0], of_mse[1], *counts))
     # NaN, of columns that leave no row within the bounds, come last.
     columns.sort(key=lambda column: -column.importance if column.importance == column.importance else np.inf)
     mse = np.average(rows.losses, axis=0, weights=rows.weight)
     return PermutationImportance(
-        measure="accuracy" if model.is_classifier else "r2",
+        measure=model.measure,
         score=1.0 - float((mse / units).mean()),
-        mse=None if model.is_classifier else tuple(mse.tolist()),
-        targets=() if model.is_classifier else output_names(model, dataset),
+        mse=tuple(mse.tolist()) if by_squares else None,
+        targets=output_names(model, dataset) if by_squares else (),
         columns=tuple(columns),
         n_samples=dataset.n_rows,
         rows=which,
@@ -308,10 +311,14 @@ def importance_of(
     )
 
 
-def _units(targets: Moments) -> np.ndarray:
-    """Divisors of squared errors, so that their mean over targets is that of 1 − R²."""
+def _units(model: Model, rows: DrawnRows) -> np.ndarray:
+    """Divisors of losses, so that their mean over targets is that of 1 − R², or 1 − D²."""
+    targets, loss = rows.targets, JudgingLoss.of(model.loss)
     # Targets that do not vary have no R²: they count for nothing, and the others for more.
     varies = ~targets.is_constant()
+    if loss is not None and varies.any():
+        of_rows = LossSums.of(loss, model.targets.shift, rows.y, rows.y, rows.weight)
+        return of_rows.of_outputs()[f"constant_{loss.name}"]
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
     variance = np.square(targets.standard_deviation())
@@ -353,6 +360,8 @@ def n_results(model: Model) -> int:
 def output_names(model: Model, dataset: Dataset) -> tuple[str, ...]:
     """The names of the results: classes, or targets."""
     k = n_results(model)
+    if len(model.quantiles) > 1:
+        return tuple(f"{tau:g}" for tau in model.quantiles)
     if isinstance(model.targets, ClassTargets):
         labels = [str(label) for label in model.targets.classes.tolist()]
         return tuple(labels[-1:] if k == 1 else labels)  # one decision value is positive for the second class
@@ -608,7 +617,8 @@ class DrawSum(Reduction):
         assert block.y is not None
         if isinstance(self.model.targets, ClassTargets):
             return self.model.targets.indices(block.y[at])[:, None]
-        return np.asarray(block.y[at], dtype=np.float64).reshape(len(at), self.model.n_outputs)
+        Y = np.asarray(block.y[at], dtype=np.float64).reshape(len(at), -1)
+        return np.broadcast_to(Y, (len(at), self.model.n_outputs))  # of several quantiles the same target
 
     def _moments(self, block: RowBlock) -> Moments:
         if self.target_kind != "numeric":
@@ -629,13 +639,14 @@ def losses(model: Model, rows: DrawnRows) -> np.ndarray:
 
 
 def _losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
-    """Squared errors of numbers, 1 where the class is wrong."""
+    """Squared errors of numbers, or what else judges them; 1 where the class is wrong."""
     if not y.size:  # no rows, or no targets
         return np.zeros(y.shape)
     F = model.decision(X)
     if isinstance(model.targets, ClassTargets):
         return (model.targets.chosen(F)[:, None] != y).astype(np.float64)
-    return np.square(F - y)
+    loss, P = JudgingLoss.of(model.loss), model.of_link(F)
+    return np.square(P - y) if loss is None else loss.of_rows(P, y)
 
 
 def outside_rows(model: Model, X: Any) -> np.ndarray:

@@ -342,7 +342,7 @@ def _short(label: Any) -> str:
 _MAX_BARS = 20
 _MAX_OUTPUTS = 8
 _LINES = ("-", "--", ":", "-.")
-_FALLS = {"r2": "fall of R²", "accuracy": "fall of accuracy"}
+_FALLS = {"r2": "fall of R²", "d2": "fall of D²", "accuracy": "fall of accuracy"}
 
 
 def plot_importance(result: Any, *, ax: Any = None) -> Axes:

@@ -28,7 +28,12 @@ _MAX_BARS = 12
 _STILL_FALLS = 0.9  # of the error with half of the features
 _UNBALANCED = 0.1
 _ROWS_OF_FIT = "the rows of the fit"
-MEASURES = {"r2": "R²", "accuracy": "accuracy"}  # where scores are shown
+MEASURES = {"r2": "R²", "d2": "D²", "accuracy": "accuracy"}  # where scores are shown
+LOSS_NAMES = {
+    "pinball_loss": "pinball loss",
+    "poisson_deviance": "Poisson deviance",
+    "gamma_deviance": "gamma deviance",
+}
 OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
 
 
@@ -44,6 +49,11 @@ class Evaluation(StrictMapping):
     n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
     kind : "numbers", "classes", or "labels", where a row has any number of several
     n_unseen_categories : of a table with categories that the fit never saw, how many rows hold one, by column
+    pinball_loss, poisson_deviance, gamma_deviance, constant_…, d2 : of models of quantiles, counts and
+        amounts; the mean loss, that of the best constant, and the share of it that is explained, averaged
+        over targets
+    bands : of quantiles τ and 1 − τ, the `coverage` of the rows between them, which is to be `nominal`, and
+        the `interval_score`
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
         the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is None where all targets are equal
     targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
@@ -138,6 +148,10 @@ def _optimism(report: Mapping[str, Any]) -> str:
 def _quality_line(quality: Mapping[str, Any]) -> str:
     """The error beside those of simpler models, in one line."""
     where = rows_text(quality)
+    if (name := loss_of(quality)) is not None:
+        loss, constant = (number_text(quality[key]) for key in (name, f"constant_{name}"))
+        words = LOSS_NAMES[name]
+        return f"D² {_r2_text(quality['d2'])}, {words} {loss} {where}; the best constant {constant}"
     if quality["kind"] == "numbers":
         line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
         others = [f"the mean {number_text(quality['constant_rmse'])}"]
@@ -165,6 +179,11 @@ def _linear_text(quality: Mapping[str, Any]) -> str:
     return "not judged by these folds" if linear is None else number_text(linear)
 
 
+def loss_of(quality: Mapping[str, Any]) -> str | None:
+    """The loss that judges the model in the place of squares, by the name of its entry."""
+    return next((name for name in LOSS_NAMES if name in quality), None)
+
+
 def _spread_text(quality: Mapping[str, Any]) -> str:
     spread = quality.get("accuracy_error")
     # On rows that the fit saw the error of their sample is the small one: it would look like a promise.
@@ -182,7 +201,16 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
     of_sample = _spread_text(quality)
     # The keys of the errors with their names, in the order in which they are shown.
     shown: dict[str, str | None] = {"judged on": judged_on(quality)}
-    if quality["kind"] == "numbers":
+    if (loss := loss_of(quality)) is not None:
+        shown["D²"] = _r2_text(quality["d2"])
+        names = {loss: LOSS_NAMES[loss], f"constant_{loss}": f"{LOSS_NAMES[loss]} of the best constant"}
+        for band in quality.get("bands", ()):
+            score = number_text(band["interval_score"])
+            text = f"{share_text(band['coverage'])} of the rows, interval score {score}"
+            shown[f"within the quantiles of {band['nominal']:.3g}"] = text
+        if loss != "pinball_loss":
+            names |= {"rmse": "RMSE", "mae": "mean absolute error"}
+    elif quality["kind"] == "numbers":
         shown["R²"] = _r2_text(quality["r2"])
         names = {
             "rmse": "RMSE",
@@ -283,6 +311,8 @@ def evaluation_sections(
 ) -> list[Section]:
     """The sections of an evaluation below its facts; `charts` are given by heading."""
     sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
+    if loss_of(evaluation) is not None:
+        sections.append(Section("Losses", _losses(evaluation)))
     if evaluation["kind"] == "numbers":
         return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
     if evaluation["kind"] == "labels":
@@ -315,6 +345,19 @@ def _legend(heading: str) -> list[Part]:
     if heading.startswith(("Predicted", "Residuals")):
         return ["Quantiles of a sample of at most 8,192 rows, in bins of equally many."]
     return []
+
+
+def _losses(evaluation: Mapping[str, Any]) -> list[Part]:
+    name, covered = loss_of(evaluation), any("covered" in one for one in evaluation["targets"])
+    keys = ["target", name, f"constant_{name}", "d2", *(["covered"] if covered else [])]
+    heads = [
+        "target",
+        LOSS_NAMES[str(name)],
+        "of the best constant",
+        "D²",
+        *(["rows below"] if covered else []),
+    ]
+    return [Table(heads, [[one[key] for key in keys] for one in evaluation["targets"][:_MAX_CLASSES]])]
 
 
 def _residuals(targets: list[Mapping[str, Any]]) -> list[Part]:

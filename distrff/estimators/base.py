@@ -657,14 +657,14 @@ class NumberEstimator(RegressorMixin, KernelEstimator):
         Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
         DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.
         """
-        r2 = self._errors(X, y, sample_weight).scores()["r2"]
-        if np.isnan(r2):
+        score = self._errors(X, y, sample_weight).scores()[self.model_.measure]
+        if np.isnan(score):
             warn(
                 "R² is not defined, since the targets of all rows are equal; take the errors of "
                 "distrff.evaluate",
                 DataWarning,
             )
-        return r2
+        return score
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
         dataset = super()._dataset(X, y, sample_weight, groups)

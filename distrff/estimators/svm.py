@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.base import KernelClassifier, KernelEstimator, NumberEstimator, SolverParameters
+from distrff.fitting.cost import Plan
 from distrff.fitting.fit import solvable
 from distrff.fitting.problem import Problem, margin_problem
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.solvers.losses import MARGINS, NOISES, Gamma, Loss, Poisson, Residual
+from distrff.model.rows import exposed, without_exposure
+from distrff.solvers.losses import LOSSES, MARGINS, NOISES, Gamma, Loss, Poisson, Residual
 from distrff.utils.validation import float_array, is_number, one_of, positive
 
 # The base of models of a convex loss, and of classifiers among them.
@@ -225,10 +227,6 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
 # Regression by losses other than squares.
 
-LOSSES_OF_NUMBERS = (
-    "quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive", "poisson", "gamma",
-)  # fmt: skip
-
 
 class LossRegressor(NumberEstimator, LossEstimator):
     """A regressor by a loss of numbers, in units of the targets' spread."""
@@ -244,6 +242,37 @@ class LossRegressor(NumberEstimator, LossEstimator):
         Of shape (n_samples,), (n_samples, n_targets) or (n_samples, n_quantiles).
         """
         return self._answer(X, "predict", outside=outside)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9, method: str = "auto") -> tuple[Any, Any]:
+        """Lower and upper ends of intervals for new targets, lazily for dask arrays.
+
+        f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target; of
+        several quantiles from the first − r to the last + r, with r likewise of the distances of y outside
+        these two, negative within (Romano, Patterson and Candès 2019, "Conformalized quantile regression"):
+        their widths follow x. Which rows these are and what is guaranteed, see
+        `KernelRidge.predict_interval`.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, Dataset or dask array of shape (n_samples, n_columns)
+        coverage : float
+            In (0, 1): the share of new rows that should lie within. It may be another than that of the
+            quantiles, but is best near it.
+        method : {"auto", "constant", "quantile"}
+            "quantile" is for several quantiles, which have no other; "constant" for all else.
+
+        Returns
+        -------
+        lower, upper : ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
+
+        Raises
+        ------
+        InputError
+            Without calibration, for a fit without folds (``C="cv"`` has some), or whose rows are not at hand.
+        """
+        one_of("method", method, ("auto", "constant", "quantile"))
+        self._with_intervals("predict_interval")
+        return self._answer(X, "predict_interval", coverage, method)
 
     def _loss(self) -> Loss:
         raise NotImplementedError
@@ -347,8 +376,62 @@ class KernelRegressor(LossRegressor, LossEstimator):
     epsilon: float = 0.1
     delta: float = 1.35
 
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None, **options: Any
+    ) -> Self:
+        """Fit the model to rows of any storage; see `KernelRidge.fit` for all but `exposure`.
+
+        Parameters
+        ----------
+        exposure : array-like of shape (n_samples,) or str, optional
+            Of "poisson" and "gamma": the time, area or number of units that y of each row is counted over,
+            positive. Then e^f is the rate, the mean of y for an exposure of 1. Or the name of its column: of
+            a frame X, which is no feature then, or beside the X of a `Dataset` (``extra=`` of
+            `open_dataset`).
+
+        Notes
+        -----
+        With exposures e the model is that of y/e; of "poisson" with weights s·e, of which deviance and
+        objective are the same.
+        """
+        return super().fit(*self._rates(X, y, sample_weight, exposure), **options)
+
+    def plan(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None, **options: Any
+    ) -> Plan:
+        """Plan of a `fit` to these rows; see `KernelRidge.plan`."""
+        return super().plan(*self._rates(X, y, sample_weight, exposure), **options)
+
+    def predict(self, X: Any, *, exposure: Any = None, outside: str = "nan") -> Any:
+        """Predictions, lazily for dask arrays; see `KernelRidge.predict` for X and `outside`.
+
+        Of shape (n_samples,), (n_samples, n_targets) or (n_samples, n_quantiles). Of a fit with exposures
+        they are rates, or with `exposure`, given as for `fit`, means.
+        """
+        if exposure is None:
+            return super().predict(X, outside=outside)
+        self._check_exposure()
+        X, e = without_exposure(X, exposure)
+        return (super().predict(X, outside=outside).T * e.T).T
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None) -> float:
+        """D² of quantiles, counts and amounts, the share of the loss of the best constant that is explained,
+        averaged over outputs; R² of other losses."""
+        return super().score(*self._rates(X, y, sample_weight, exposure))
+
+    def _rates(self, X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any, Any]:
+        if exposure is not None:
+            self._check_exposure()
+        return exposed(X, y, sample_weight, exposure, weighted=self.loss == "poisson")
+
+    def _check_exposure(self) -> None:
+        if self.loss not in ("poisson", "gamma"):
+            raise InputError(
+                f"exposures are of loss='poisson' and loss='gamma', got loss={self.loss!r}; leave them out"
+            )
+
     def _loss(self) -> Loss:
-        one_of("loss", self.loss, LOSSES_OF_NUMBERS)
+        one_of("loss", self.loss, LOSSES)
         if self.loss == "quantile":
             return Residual.quantile(_shares(self.quantile))
         if self.loss == "huber":

@@ -403,6 +403,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
         folds=problem.held_out,
         n_rows=dataset.n_rows if dataset.n_targets else 0,
+        least_target=-np.inf if problem.loss is None else problem.loss.least_target,
     )
     try:
         statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)

@@ -114,7 +114,8 @@ class Margins:
         if problem.penalty.search:
             run.begin_phase("choice of C")
             # From the smallest C to the largest: each begins where the one before it ended.
-            grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
+            size = fit.weight * mean_curvature(fit) * fit.mean_square_norm
+            grid = 1 / (_DEFAULT_PENALTIES * size)
             grid = grid if problem.penalty.grid is None else problem.penalty.grid
             starts = _starts(fit, grams, float(grid[0]))
             search = search_penalty(
@@ -160,7 +161,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
         return [np.zeros(n_numbers) for _ in range(k)]
     # C·Σ s·κ/2·(y − f)² + ½‖w‖² is ridge with alpha = 1/(C·κ); a hinge has no κ, and takes that of squares.
     if problem.margin_loss.units == "own":
-        return _constant_starts(fit)
+        return constant_starts(fit)
     curvature = problem.margin_loss.curvature if np.isfinite(problem.margin_loss.curvature) else 2.0
     min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
@@ -170,11 +171,21 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     return list((problem.margin_loss.clear_margin * points).T)
 
 
-def _constant_starts(fit: PreparedFit) -> list[np.ndarray]:
+def constant_starts(fit: PreparedFit) -> list[np.ndarray]:
     """The logarithms of the targets' means: from far below, the first steps of an exponential overshoot."""
-    assert fit.statistics.targets is not None
-    size, at_mean = fit.specification.n_features, np.log(np.maximum(fit.statistics.targets.mean, _LEAST_MEAN))
+    size, at_mean = fit.specification.n_features, np.log(_means_of_targets(fit))
     return [np.append(np.zeros(size), b if fit.problem.fit_intercept else ()) for b in at_mean]
+
+
+def mean_curvature(fit: PreparedFit) -> float:
+    """ℓ″ of rows at the targets' means where f is a logarithm; else 1, as spreads and margins are."""
+    loss, means = fit.problem.margin_loss, _means_of_targets(fit) if fit.statistics.targets else np.ones(1)
+    return float(loss.second_derivative(np.log(means), means).mean()) if loss.units == "own" else 1.0
+
+
+def _means_of_targets(fit: PreparedFit) -> np.ndarray:
+    assert fit.statistics.targets is not None
+    return np.maximum(fit.statistics.targets.mean, _LEAST_MEAN)
 
 
 _LEAST_MEAN = 1e-30  # where all counts are 0
@@ -497,7 +508,7 @@ def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray
         )
         for fold in range(oracle.folds.n_folds)
     ]
-    parts = [coef_and_intercept(X, fit_intercept=oracle.fit_intercept) for X in by_fold]
+    parts = [_in_units(oracle.targets, X, oracle.fit_intercept) for X in by_fold]
     coef, intercept = (np.stack(arrays) for arrays in zip(*parts, strict=True))
     return FoldModels(oracle.folds, coef, intercept)
 

@@ -16,7 +16,7 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
-from distrff.model.intervals import LOSS_SCORES, LossSums
+from distrff.model.intervals import JudgingLoss, LossSums
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds
@@ -502,19 +502,17 @@ def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, A
 
 
 def _of_a_loss(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
-    assert model.loss is not None
     judged = _judged(fit, result, model)
     y, s = as_columns(np.asarray(judged.y, dtype=np.float64)), judged.s
-    predicted, values = (
-        model.of_link(judged.F),
-        {"kind": "numbers", "rows": judged.rows, "n_rows": judged.n_rows},
-    )
+    predicted = model.of_link(judged.F)
+    values: dict[str, Any] = {"kind": "numbers", "rows": judged.rows, "n_rows": judged.n_rows}
     if not model.quantiles:
         variance = s @ np.square(y - s @ y / s.sum()) / s.sum()
         values |= _scores(float((s @ np.square(y - predicted)).mean() / s.sum()), variance)
         values["constant_rmse"] = float(np.sqrt(variance.mean()))
-    if model.loss["loss"] in LOSS_SCORES:
-        values |= LossSums.of(model.loss, result.targets.shift, predicted, y, s).scores(model.loss)
+    if (loss := JudgingLoss.of(model.loss)) is not None:
+        Y = np.broadcast_to(y, predicted.shape)
+        values |= LossSums.of(loss, result.targets.shift, predicted, Y, s).scores()
     return values
 
 

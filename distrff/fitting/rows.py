@@ -126,6 +126,7 @@ class ColumnStatisticsReduction(Reduction):
     with_products: bool = False
     folds: Folds = NO_FOLDS
     n_rows: int = 0  # of all segments, along which runs of neighbours are taken; 0 for none
+    least_target: float = -np.inf  # of numbers
 
     def size_bytes(self, n_rows: int) -> int:
         products = (self.n_columns + self.n_targets) ** 2 if self.with_products else 0
@@ -148,7 +149,7 @@ class ColumnStatisticsReduction(Reduction):
         drawn: list[Sample] = []
         neighbours: list[Sample] = []
         for block in rows.tiles(self.tile_rows):
-            check_block(block, self.target_kind)
+            check_block(block, self.target_kind, self.least_target)
             total = self.merge(total, self._of_block(block))
             drawn.append(_pick(block, chosen))
             neighbours.append(_pick(block, in_runs))

@@ -38,7 +38,14 @@ from distrff.fitting.light import (
     margin_cuts,
     margin_peak_bytes,
 )
-from distrff.fitting.margins import Passes, PenaltySearch, margin_result, margin_size
+from distrff.fitting.margins import (
+    Passes,
+    PenaltySearch,
+    constant_starts,
+    margin_result,
+    margin_size,
+    mean_curvature,
+)
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, coef_and_intercept, iterative_result
 from distrff.fitting.rows import RowReduction
@@ -232,14 +239,15 @@ class _SGDOracle:
         # The earlier model replaces ridge on the sample; the metric comes from the sample in any case.
         if (start := fit.starting_columns()) is not None:
             X0 = start
-        self.problem = SGDProblem(metric, given.C, fit.weight, self._smooth.curvature)
+        bound = self._smooth.curvature
+        if not np.isfinite(
+            bound
+        ):  # of an exponential: rows far above the mean are few, and steps look at them
+            bound = _CURVATURE_OF_MEAN * mean_curvature(fit)
+        self.problem = SGDProblem(metric, given.C, fit.weight, bound)
         self.starts = {MarginProblem(output, given.C): x for output, x in enumerate(X0.T)}
         self._plan, self._cuts = plan, epoch_cuts(plan.size)
-        self._shared = {
-            "dtype": plan.size.dtype,
-            "loss": self._smooth,
-            "fit_intercept": given.fit_intercept,
-        }
+        self._shared = {"dtype": plan.size.dtype, "fit_intercept": given.fit_intercept}
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
         """Each problem's objective and gradient at its point, by a margin sweep."""
@@ -251,7 +259,8 @@ class _SGDOracle:
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
         outputs = tuple(problem.output for problem in epochs)
-        reduction = self._fit.reduction(EpochReduction, **self._shared, tile_rows=rows, outputs=outputs)
+        of_loss = {"loss": self._smooth.of_outputs(outputs), "outputs": outputs}
+        reduction = self._fit.reduction(EpochReduction, **self._shared, **of_loss, tile_rows=rows)
         cuts = replace(self._cuts, tile_rows=rows)
         # A cache apart from that of evaluations, whose tiles are shorter and of a basis.
         kept = self._fit.kept("epochs", self._plan, cuts, of_basis=False)
@@ -278,6 +287,8 @@ class _SGDOracle:
             1 / (C * self._fit.weight),
             self._fit.problem.fit_intercept,
         )
+        if self._smooth.units == "own":
+            return metric, np.stack(constant_starts(self._fit), axis=1)
         return metric, self._fit.problem.margin_loss.clear_margin * X0
 
 
@@ -320,6 +331,7 @@ def _warn_of_drift(fit: PreparedFit) -> None:
 # What they cost.
 
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
+_CURVATURE_OF_MEAN = 10.0
 _BATCH_BYTES, _MAX_METRIC_BYTES = 80 * 2**20, 2**26
 _MAX_ROWS = 2**14
 _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12

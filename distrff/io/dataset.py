@@ -613,6 +613,103 @@ def with_readers(dataset: Dataset, columns: Mapping[str, Reader], **roles: Any) 
     return replace(dataset, id_readers=readers, row_bytes=dataset.row_bytes + beside, **roles)
 
 
+# Rates: targets that are divided by a column of exposures.
+
+
+def with_rates(dataset: Dataset, exposure: str, *, weighted: bool) -> Dataset:
+    """The dataset with y/e in the place of y, for the column e beside X, and with weights s·e if `weighted`.
+
+    Of counts y with means e·μ the deviance is e times that of the rates y/e with means μ, so that a model of
+    rates needs to know no more of exposures; of amounts it is the same.
+    """
+    if exposure not in dataset.id_readers:
+        known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
+        raise InputError(
+            f"there is no column {exposure!r} of exposures beside X, where there is {known}; open the "
+            f"dataset with extra=[{exposure!r}]"
+        )
+    if dataset.id_dtypes[exposure].kind not in "biuf":
+        raise InputError(f"the exposures {exposure!r} are no numbers, but {dataset.id_dtypes[exposure]}")
+    reader = RatedReader(dataset.reader, dataset.id_readers[exposure], exposure, weighted)
+    return replace(
+        dataset, reader=reader, y_dtype=np.dtype(np.float64), has_weights=weighted or dataset.has_weights
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RatedReader(Reader):
+    """The rows of a reader with rates for targets."""
+
+    reader: Reader
+    exposures: Reader  # as its y
+    name: str
+    weighted: bool
+
+    @property
+    def fields(self) -> Collection[str]:  # type: ignore[override]
+        return {*self.reader.fields, *(["sample_weight"] if self.weighted else [])}
+
+    @property
+    def are_delayed(self) -> bool:  # type: ignore[override]
+        return self.reader.are_delayed or self.exposures.are_delayed
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
+        if not {"y", "sample_weight"} & set(fields):
+            return self.reader.rows(start, stop, fields)
+        rows = self.reader.rows(start, stop, tuple(dict.fromkeys((*fields, "y"))))
+        exposures = self.exposures.rows(start, stop, ("y",))
+        return RatedRows(start, stop, rows, exposures, self.name, self.weighted)
+
+    def form(self, field: str) -> Form:
+        shape, dtype = self.reader.form("y" if field == "sample_weight" else field)
+        return Form(shape[:1], np.dtype(np.float64)) if field == "sample_weight" else Form(shape, dtype)
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        return self.reader.row_chunks("y" if field == "sample_weight" else field)
+
+
+@dataclass(frozen=True)
+class RatedRows(Rows):
+    """Rows of which y is divided by the exposures."""
+
+    rows: Rows
+    exposures: Rows
+    name: str
+    weighted: bool
+
+    def spans(self) -> Iterable[Iterator[Span]]:
+        # A tile of each at a time: targets and exposures may be stored in other chunks.
+        yield self._rated()
+
+    def _rated(self) -> Iterator[Span]:
+        n_rows = self.stop - self.start if self.stop - self.start < _RATED_ROWS else _RATED_ROWS
+        for block, of_exposure in zip(self.rows.tiles(n_rows), self.exposures.tiles(n_rows), strict=True):
+            e = np.ravel(np.asarray(of_exposure.y, dtype=np.float64))
+            check_exposures(e, self.name, block.start)
+            span: Span = {"X": block.X} if block.X is not None else {}
+            if block.y is not None:
+                y = np.asarray(block.y, dtype=np.float64)
+                span["y"] = y / (e if y.ndim == 1 else e[:, None])
+            s = block.sample_weight
+            if self.weighted:
+                s = e if s is None else s * e
+            yield span | ({} if s is None else {"sample_weight": s})
+
+
+_RATED_ROWS = 2**14
+
+
+def check_exposures(exposure: np.ndarray, name: str, start: int = 0) -> None:
+    """Raise InputError for an exposure that is not a positive, finite number, naming its row."""
+    wrong = ~(np.isfinite(exposure) & (exposure > 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"exposures must be positive numbers, got {exposure[row]:g} in row {start + row} of {name}; drop "
+            f"such rows"
+        )
+
+
 # Shapes and types that no model can use, and the types that rows are read as.
 
 
@@ -701,8 +798,9 @@ def check_rows(rows: Rows, target_kind: str) -> None:
         check_block(block, target_kind)
 
 
-def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a value that no model can use, naming its array, row and column."""
+def check_block(block: RowBlock, target_kind: str, least_target: float = -np.inf) -> None:
+    """Raise for a value that no model can use, naming its array, row and column; of numbers the loss may have
+    a least one."""
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:
         check_weights(block.sample_weight, block.start)
@@ -710,6 +808,7 @@ def check_block(block: RowBlock, target_kind: str) -> None:
         check_finite("y", block.y, block.start)
         if target_kind == "numeric":
             _check_numbers(block.y, block.start)
+            _check_least(block.y, block.start, least_target)
         if target_kind == "multilabel":
             _check_indicators(block.y, block.start)
         if target_kind == "classes":
@@ -739,6 +838,15 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
                     f"y must hold numbers for a regressor, got {value!r} in row {row}; "
                     f"use KernelRidgeClassifier for class labels"
                 )
+
+
+def _check_least(y: np.ndarray, start: int, least: float) -> None:
+    if least > -np.inf and (below := as_columns(np.asarray(y, dtype=np.float64)) < least).any():
+        row, column = np.argwhere(below)[0]
+        raise InputError(
+            f"y must be {'≥' if least == 0 else '>'} 0 for this loss, got {as_columns(y)[row, column]:g} in "
+            f"row {start + row}; drop such rows, or use another loss"
+        )
 
 
 def _check_labels(y: np.ndarray, start: int) -> None:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import xlogy
@@ -183,7 +184,7 @@ def _magnitudes(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 CALIBRATED, OUT_OF_FOLD = "calibrated", "out of fold"
-INTERVAL_METHODS = ("auto", "deviation", "constant")
+INTERVAL_METHODS = ("auto", "deviation", "constant", "quantile")
 _SOURCES = (CALIBRATED, OUT_OF_FOLD)
 _COUNTS = ("n_rows", "n_outside", "n_unseen", "n_groups")
 INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
@@ -334,102 +335,123 @@ class Intervals:
 # Losses other than squares, beside those of the best constant.
 
 
-@dataclass(frozen=True, eq=False)
-class LossSums(Sums):
-    """Sums over rows of the loss that a model of numbers is judged by, of k targets or k quantiles of one.
+@dataclass(frozen=True)
+class JudgingLoss:
+    """The loss of rows that a model of quantiles, counts or amounts is judged by.
 
-    Of quantiles it is the pinball loss max(τ·r, (τ − 1)·r) of r = y − f, whose best constant is the
-    τ-quantile, from a sketch. Of counts and amounts it is the unit deviance, 2·(g(y) − g(μ) − g′(μ)·(y − μ))
-    with g = y·ln y or −ln y, whose best constant is the mean ȳ: then it sums up to 2·(Σs·g(y) − Σs·g(ȳ)).
+    Of quantiles it is the pinball loss max(τ·r, (τ − 1)·r) of r = y − f; of counts and amounts the unit
+    deviance 2·(g(y) − g(μ) − g′(μ)·(y − μ)) with g = y·ln y or −ln y.
     """
 
+    kind: str
+    quantile: tuple[float, ...] = ()
+
+    NAMES: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
+    )
+
+    @classmethod
+    def of(cls, loss: Mapping[str, Any] | None) -> JudgingLoss | None:
+        """That of a model's `loss`; None of one that is judged by squares."""
+        if loss is None or loss["loss"] not in cls.NAMES:
+            return None
+        return cls(loss["loss"], tuple(loss.get("quantile", ())))
+
+    @property
+    def name(self) -> str:
+        return self.NAMES[self.kind]
+
+    def merge(self, other: JudgingLoss) -> JudgingLoss:
+        return self
+
+    def of_rows(self, P: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """The losses of predictions P (n, k) and targets Y, which may be one column."""
+        if self.kind == "quantile":
+            R, tau = Y - P, np.array(self.quantile)
+            return np.maximum(tau * R, (tau - 1) * R)
+        if (Y < 0).any() or (self.kind == "gamma" and not (Y > 0).all()):
+            bound = "≥" if self.kind == "poisson" else ">"
+            raise InputError(f"the {self.kind} deviance is of targets {bound} 0, got {Y.min():g}")
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            if self.kind == "poisson":
+                return 2 * (xlogy(Y, Y / P) - Y + P)
+            return 2 * (Y / P - 1 - np.log(Y / P))
+
+    def generator(self, Y: np.ndarray) -> np.ndarray:
+        """g(y), of which deviances from the mean ȳ are sums: Σ s·loss = 2·(Σ s·g(y) − Σs·g(ȳ))."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return xlogy(Y, Y) if self.kind == "poisson" else -np.log(Y)
+
+
+@dataclass(frozen=True, eq=False)
+class LossSums(Sums):
+    """Sums over rows of the losses of k targets, or of k quantiles of one.
+
+    The best constant is the mean, or the quantile of a sketch, which is within 2⁻¹¹ of |y − shift|.
+    """
+
+    of_rows: JudgingLoss
     weight: float
     total: np.ndarray  # (k,): Σ s·y
-    generator: np.ndarray  # (k,): Σ s·g(y)
+    generator: np.ndarray  # (k,): Σ s·g(y); zeros of quantiles
     loss: np.ndarray  # (k,): Σ s·loss
     covered: np.ndarray  # (k,): Σ s·[y ≤ f]
     targets: tuple[QuantileSketch, ...]  # of y − shift, of quantiles
 
     @classmethod
-    def of(
-        cls, loss: Mapping[str, Any], shift: np.ndarray, P: np.ndarray, Y: np.ndarray, s: np.ndarray
-    ) -> Self:
-        """The sums of predictions P (n, k) and targets Y, of the same shape or one column."""
-        Y, kind = np.broadcast_to(Y, P.shape), loss["loss"]
-        sketches: tuple[QuantileSketch, ...] = ()
-        generator = np.zeros_like(Y)
-        if kind == "quantile":
-            R = Y - P
-            tau = np.array(loss["quantile"])
-            losses = np.maximum(tau * R, (tau - 1) * R)
-            sketches = tuple(
-                QuantileSketch.of(one, s) for one in (Y - shift).T[: 1 if len(tau) > 1 else None]
-            )
-        else:
-            if (Y < 0).any() or (kind == "gamma" and not (Y > 0).all()):
-                raise InputError(
-                    f"the {kind} deviance is of y {'≥' if kind == 'poisson' else '>'} 0, got {Y.min():g}"
-                )
-            with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-                is_count = kind == "poisson"
-                losses = 2 * (xlogy(Y, Y / P) - Y + P if is_count else Y / P - 1 - np.log(Y / P))
-                generator = xlogy(Y, Y) if is_count else -np.log(Y)
-        return cls(float(s.sum()), s @ Y, s @ generator, s @ losses, s @ (Y <= P), sketches)
+    def of(cls, loss: JudgingLoss, shift: np.ndarray, P: np.ndarray, Y: np.ndarray, s: np.ndarray) -> Self:
+        """The sums of predictions P (n, k) and targets Y of the same shape."""
+        losses, is_quantile = loss.of_rows(P, Y), bool(loss.quantile)
+        sketches = [
+            QuantileSketch.of(one, s) for one in (Y - shift).T[: 1 if len(loss.quantile) > 1 else None]
+        ]
+        return cls(
+            loss,
+            float(s.sum()),
+            s @ Y,
+            s @ (np.zeros_like(Y) if is_quantile else loss.generator(Y)),
+            s @ losses,
+            s @ (Y <= P),
+            tuple(sketches) if is_quantile else (),
+        )
 
-    def scores(self, loss: Mapping[str, Any]) -> dict[str, Any]:
-        """Mean loss, that of the best constant, and d2, the share of it that the model explains."""
-        name, constant = LOSS_SCORES[loss["loss"]], self._constant(loss)
+    def of_outputs(self) -> dict[str, np.ndarray]:
+        """Mean loss, that of the best constant, and d2, the share of it that the model explains, of each
+        output; of quantiles also the share of rows that are at most the prediction."""
+        name, mean, constant = self.of_rows.name, self.loss / self.weight, self._constant()
         with np.errstate(divide="ignore", invalid="ignore"):
-            d2 = np.where(constant > 0, 1 - self.loss / self.weight / constant, np.nan)
-        d2 = d2[~np.isnan(d2)]
-        return {
-            name: float(self.loss.mean() / self.weight),
-            f"constant_{name}": float(constant.mean()),
-            "d2": float(d2.mean()) if len(d2) else float("nan"),
-        }
-
-    def of_outputs(self, loss: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The same of each output; of quantiles also the share of rows that are at most the prediction."""
-        name, constant, mean = LOSS_SCORES[loss["loss"]], self._constant(loss), self.loss / self.weight
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = {
-                name: mean,
-                f"constant_{name}": constant,
-                "d2": np.where(constant > 0, 1 - mean / constant, np.nan),
-            }
+            d2 = np.where(constant > 0, 1 - mean / constant, np.nan)
+        found = {name: mean, f"constant_{name}": constant, "d2": d2}
         return found | ({"covered": self.covered / self.weight} if self.targets else {})
 
-    def bands(self, loss: Mapping[str, Any]) -> list[dict[str, float]]:
-        """Of each pair of quantiles τ and 1 − τ the share of the rows between them, and their interval score.
+    def scores(self) -> dict[str, float]:
+        """Their means over the outputs; d2 is NaN where no output has one."""
+        found = self.of_outputs()
+        d2 = found["d2"][~np.isnan(found["d2"])]
+        means = {
+            name: float(values.mean()) for name, values in found.items() if name not in ("d2", "covered")
+        }
+        return means | {"d2": float(d2.mean()) if len(d2) else float("nan")}
+
+    def bands(self) -> list[dict[str, float]]:
+        """Of each pair of quantiles τ and 1 − τ the share of rows between them, and their interval score.
 
         With α = 2τ the score u − l + (2/α)·(l − y)₊ + (2/α)·(y − u)₊ (Gneiting and Raftery 2007, JASA 102,
         equation 43) is 2/α times the sum of both pinball losses.
         """
-        tau, found = loss.get("quantile", []), []
+        tau, found = self.of_rows.quantile, []
         for i, low in enumerate(tau):
-            j = next((j for j, high in enumerate(tau) if j > i and abs(low + high - 1) < 1e-9), None)
-            if j is not None:
-                covered, score = self.covered[j] - self.covered[i], (self.loss[i] + self.loss[j]) / low
-                values = (tau[j] - low, covered / self.weight, score / self.weight)
-                found.append(
-                    dict(zip(("nominal", "coverage", "interval_score"), map(float, values), strict=True))
-                )
+            for j in range(i + 1, len(tau)):
+                if abs(low + tau[j] - 1) < 1e-9:
+                    covered = float(self.covered[j] - self.covered[i]) / self.weight
+                    score = float(self.loss[i] + self.loss[j]) / low / self.weight
+                    found.append({"nominal": tau[j] - low, "coverage": covered, "interval_score": score})
         return found
 
-    def _constant(self, loss: Mapping[str, Any]) -> np.ndarray:
+    def _constant(self) -> np.ndarray:
         """The mean loss of the best constant, of each output."""
         if not self.targets:
-            mean = self.total / self.weight
-            with np.errstate(divide="ignore"):
-                of_mean = xlogy(mean, mean) if loss["loss"] == "poisson" else -np.log(mean)
-            return 2 * (self.generator / self.weight - of_mean)
-        return np.array(
-            [
-                sketch.pinball(tau)
-                for sketch, tau in np.broadcast(np.array(self.targets, dtype=object), loss["quantile"])
-            ]
-        )
-
-
-LOSS_SCORES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
-"""What models of these losses are judged by; those of others by squares."""
+            g = self.of_rows.generator
+            return 2 * (self.generator / self.weight - g(self.total / self.weight))
+        pairs = np.broadcast(np.array(self.targets, dtype=object), self.of_rows.quantile)
+        return np.array([sketch.pinball(tau) for sketch, tau in pairs])

@@ -14,7 +14,7 @@ from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
-from distrff.model.intervals import INTERVAL_METHODS, Intervals, class_scores
+from distrff.model.intervals import INTERVAL_METHODS, Intervals, JudgingLoss, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
@@ -35,6 +35,7 @@ from distrff.utils.validation import check_count, one_of
 Posterior = PosteriorFactor | PosteriorSamples
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
+_BY_BAND = "method='quantile'"
 STD_OF = ("f", "observation")
 
 
@@ -131,7 +132,9 @@ class Model:
     @property
     def measure(self) -> str:
         """The name of the model's score."""
-        return "accuracy" if self.is_classifier or self.is_multilabel else "r2"
+        if self.is_classifier or self.is_multilabel:
+            return "accuracy"
+        return "r2" if JudgingLoss.of(self.loss) is None else "d2"
 
     @property
     def n_columns(self) -> int:
@@ -144,7 +147,7 @@ class Model:
     @property
     def n_scores(self) -> int:
         """Number of radii of its intervals: one a target, or one for all classes."""
-        return 1 if self.is_classifier else self.n_outputs
+        return 1 if self.is_classifier or self.has_band else self.n_outputs
 
     @property
     def digest(self) -> str:
@@ -285,7 +288,11 @@ class Model:
         if self.is_rate:
             with np.errstate(over="ignore"):  # infinite where a model extrapolates so far
                 return np.exp(F)
-        return np.sort(F, axis=1) if len(self.quantiles) > 1 else F
+        return np.sort(F, axis=-1) if self.has_band else F
+
+    def values(self, X: Any) -> np.ndarray:
+        """Predictions of numbers for rows in memory, or decision values, of shape (n_rows, n_outputs)."""
+        return self.of_link(self.decision(X))
 
     @property
     def is_rate(self) -> bool:
@@ -300,7 +307,12 @@ class Model:
     @property
     def n_targets(self) -> int:
         """Columns of y."""
-        return 1 if self.is_classifier or len(self.quantiles) > 1 else self.n_outputs
+        return 1 if self.is_classifier or self.has_band else self.n_outputs
+
+    @property
+    def has_band(self) -> bool:
+        """Whether it predicts several quantiles of one target."""
+        return len(self.quantiles) > 1
 
     def predict_proba(self, X: Any) -> Any:
         """Probability of each class, of shape (n_rows, n_classes)."""
@@ -335,6 +347,9 @@ class Model:
 
         By "constant" f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by
         target; by "deviation" f(X) ± r·u(X), with u = √(a + std²/σ̂²) and r likewise of |y − f(x)|/u(x).
+        Of a model of several quantiles there is "quantile" alone: from the first − r to the last + r, with r
+        the likewise smallest distance of y outside these two, negative within (Romano, Patterson and Candès
+        2019, "Conformalized quantile regression").
         "auto" is the latter where the model has such scores and standard deviations, which are stored where
         `include_std` asks for them. What is guaranteed after `distrff.calibrate`, and that nothing is
         without, see `KernelRidge.predict_interval`. Rows outside the bounds of the model have NaN; with too
@@ -348,8 +363,15 @@ class Model:
         return self.ends_of_intervals(X, self.predict(X), intervals.radius(coverage, method), floors)
 
     def interval_method(self, method: str = "auto") -> str:
-        """Whether intervals are by "deviation" or "constant", where `method` may be "auto"."""
+        """How intervals are made, where `method` may be "auto"."""
         one_of("method", method, INTERVAL_METHODS)
+        if self.has_band != (method == "quantile") and not (self.has_band and method == "auto"):
+            if self.has_band:
+                raise InputError(f"a model of several quantiles has intervals of these alone; use {_BY_BAND}")
+            if method == "quantile":
+                raise InputError(f"{_BY_BAND} is of models of several quantiles, and this one has none")
+        if self.has_band:
+            return "quantile"
         has_scores = bool(self.checked_intervals("predict_interval").scaled)
         if method == "auto":
             return "deviation" if has_scores and self.posterior is not None else "constant"
@@ -362,6 +384,11 @@ class Model:
 
     def ends_of_intervals(self, X: Any, prediction: Any, radius: Any, floors: tuple[float, ...]) -> Any:
         """Ends of intervals around the predictions of rows, for radii and floors of `Intervals`."""
+        if self.has_band:
+            low, high = prediction[:, 0], prediction[:, -1]
+            # A band that covers too much is narrowed, and where it is narrower than that to its middle.
+            middle = (low + high) / 2
+            return np.minimum(low - radius[0], middle), np.maximum(high + radius[0], middle)
         flat = prediction.ndim == 1
         half: Any = radius[0] if flat else np.asarray(radius)
         if floors:

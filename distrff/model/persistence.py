@@ -15,7 +15,7 @@ from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model, posterior_arrays, posterior_of
 from distrff.preprocessing.coding import coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
-from distrff.solvers.losses import NOISES
+from distrff.solvers.losses import LOSSES, NOISES
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
@@ -161,6 +161,15 @@ def _has_its_noise(model: Model) -> bool:
     return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
 
 
+def _has_its_loss(model: Model) -> bool:
+    if model.loss is None:
+        return True
+    tau = model.quantiles
+    several = len(tau) <= 1 or len(tau) == model.n_outputs
+    are_shares = all(is_number(one) and 0 < one < 1 for one in tau) and list(tau) == sorted(tau)
+    return model.loss["loss"] in LOSSES and model.targets.kind == "numeric" and several and are_shares
+
+
 COLUMN_CHECKS: dict[str, Callable[[Any], bool]] = {
     "its scaling does not fit its columns": lambda m: m.scaling.fits(m.specification.n_columns),
     "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.specification.n_columns),
@@ -188,6 +197,7 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     **COLUMN_CHECKS,
     "its targets do not fit its outputs": lambda m: m.targets.fits(m.n_outputs),
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
+    "its loss is none that is known, or does not fit its outputs": _has_its_loss,
     "its intervals do not fit its outputs": lambda m: (
         m.intervals is None or (m.kind != "KernelPCA" and m.intervals.fits(m.n_scores))
     ),

@@ -480,6 +480,7 @@ class RasterReduction(Reduction):
 
 def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndarray:
     if not isinstance(model.targets, ClassTargets):
+        F = model.of_link(F)
         return F[..., 0] if model.y_is_1d else F
     chosen = model.targets.chosen(F.reshape(-1, F.shape[-1])).reshape(F.shape[:-1])
     # argmax of a row of NaN would be class 0.

@@ -131,6 +131,8 @@ class RowResults:
         targets = self.model.targets
         if isinstance(targets, ClassTargets) and len(targets.classes) == width:
             return [str(label) for label in targets.classes.tolist()]
+        if len(self.model.quantiles) == width:
+            return [f"{tau:g}" for tau in self.model.quantiles]
         return [str(column) for column in range(width)]
 
 

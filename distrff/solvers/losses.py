@@ -45,10 +45,13 @@ class Loss(Protocol):
     units : str
         What f and y are in: "moments", a power of two near the standard deviation, around the mean; "spread",
         the robust spread around the median; or "own", those of y, of which f is the logarithm.
+    least_target : float
+        The smallest y that has a loss.
     """
 
     clear_margin: Any = 1.0
     units: ClassVar[str] = "moments"
+    least_target: ClassVar[float] = -np.inf
     is_hinge: ClassVar[bool] = False
     value_at_zero: Any = 0.0
     middle: ClassVar[float] = 0.0
@@ -471,6 +474,7 @@ class Poisson(HalfDeviance):
     """μ − y + y·ln(y/μ), μ = e^f; ℓ*(−a) = u·ln u − u + y − y·ln y with u = y − a ≥ 0."""
 
     value_at_zero: Any = 1.0
+    least_target: ClassVar[float] = 0.0
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return _exponential(f) - y + xlogy(y, y) - y * f
@@ -492,6 +496,8 @@ class Poisson(HalfDeviance):
 @dataclass(frozen=True)
 class Gamma(HalfDeviance):
     """y/μ − 1 − ln(y/μ), μ = e^f, y > 0; ℓ*(−a) = v·ln v − a − a·ln y with v = 1 + a ≥ 0."""
+
+    least_target: ClassVar[float] = np.finfo(float).tiny
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         t = np.log(y) - f
@@ -515,4 +521,8 @@ def _exponential(t: np.ndarray) -> np.ndarray:
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}
+LOSSES = (
+    "quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive", "poisson", "gamma",
+)  # fmt: skip
+"""Those of numbers, by the names that estimators have for them."""
 MARGINS = {"hinge": Hinge, "squared_hinge": SquaredHinge}
