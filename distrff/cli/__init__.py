@@ -71,6 +71,7 @@ MODELS = {
     "ridge-classifier": "KernelRidgeClassifier",
     "svc": "KernelSVC",
     "likelihood": "KernelLikelihoodClassifier",
+    "regressor": "KernelRegressor",
     "pca": "KernelPCA",
 }
 MAPS = {

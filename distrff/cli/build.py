@@ -31,6 +31,7 @@ from distrff.cli.data import (
     cluster_options,
     fold_columns,
     open_data,
+    rated,
     result_options,
     row_options,
     sample_dim_option,
@@ -108,7 +109,10 @@ _HELP = {
     "both from sums over all rows, and has ard as its default.  [default: auto]",
     "metric": "Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
     '"metric" as a list of rows.  [default: each column alike]',
-    "model": "Numbers by ridge, labels by the next three, principal components by pca.",
+    "loss": "Of regressor: quantiles, robust squares, a tube in which errors cost nothing and its square, "
+    "counts, amounts; of svc the hinge or its square.",
+    "model": "Numbers by ridge, or by other losses by regressor; labels by ridge-classifier, svc and "
+    "likelihood; principal components by pca.",
     "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
     "--features auto has this number unless it chooses binning or equispaced features.",
     "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
@@ -176,7 +180,7 @@ fit_options = together(
     fold_columns,
     sample_dim_option,
     table_options,
-    _options("Model", "model loss noise sigma multi_class class_weight"),
+    _options("Model", "model loss quantile epsilon delta noise sigma multi_class class_weight"),
     together(intercept_option, option("n_outputs"), section="Model"),
     map_options,
     _options("Penalty", "alpha alphas C Cs"),
@@ -187,6 +191,12 @@ fit_options = together(
 
 # From options to an estimator that is not fitted yet.
 
+_OF_LOSSES = {
+    "quantile": ("quantile",),
+    "delta": ("huber",),
+    "epsilon": ("epsilon_insensitive",),
+    "exposure": ("poisson", "gamma"),
+}
 _GRIDS = {"alphas": "alpha", "Cs": "C"}  # each for a search of its penalty
 
 
@@ -199,7 +209,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
     if ctx.params["model"] != "pca":
         check_target(dataset, ctx.params["model"])
     show_defaults(ctx, dataset)
-    return estimator, dataset
+    return estimator, rated(dataset, ctx.params, getattr(estimator, "loss", None))
 
 
 def checked_estimator(ctx: click.Context) -> Any:
@@ -285,8 +295,15 @@ def _refuse_unused(ctx: click.Context) -> None:
     """Raise UsageError for an option that the chosen classes have, and that would not count."""
     # The classes have these and use them only beside others: alone they would be ignored without a word.
     o, found = ctx.params, given(ctx)
-    is_margin = o["model"] in ("svc", "likelihood")
+    is_margin = "C" in options_of(MODELS[o["model"]])
     penalty = o["C"] if is_margin else o["alpha"]
+    if o["model"] == "regressor":
+        loss = o["loss"] or parameters_of("KernelRegressor")["loss"].default
+        for option, losses in _OF_LOSSES.items():
+            if option in found and not any(word in loss for word in losses):
+                refuse(ctx, option, f"--loss {' or '.join(losses)}")
+    elif "exposure" in found:
+        refuse(ctx, "exposure", "--model regressor and --loss poisson or gamma")
     # Ridge chooses alpha unless one is given; C is 1 unless "cv" is.
     may_search = penalty in ("cv", "gcv") or (penalty is None and not is_margin)
     for grid, name in _GRIDS.items():
@@ -308,7 +325,8 @@ def _refuse_unused(ctx: click.Context) -> None:
     may_iterate = is_margin or not has_gram or (o["features"] == "auto" and o["solver"] in (None, "auto"))
     for option in sorted({"tol", "max_sweeps", "keep_features"} & found.keys()) if not may_iterate else ():
         if option != "tol" or o["features"] != "equispaced":
-            refuse(ctx, option, "--model svc or likelihood, or --solver cg or sgd, or --features binning")
+            words = "--model regressor, svc or likelihood, or --solver cg or sgd, or --features binning"
+            refuse(ctx, option, words)
 
 
 def _chooses_map(options: Mapping[str, Any]) -> bool:
@@ -370,10 +388,10 @@ def check_target(dataset: Dataset, model: str) -> None:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
-    if model == "ridge" and dataset.y_dtype.kind not in "biuf":
+    if model in ("ridge", "regressor") and dataset.y_dtype.kind not in "biuf":
         names = ", ".join(map(repr, dataset.target_names or ("y",)))
         raise InputError(
-            f"the target {names} does not hold numbers, which ridge predicts; "
+            f"the target {names} does not hold numbers, which {model} predicts; "
             f"use --model ridge-classifier, svc or likelihood for class labels"
         )
 
@@ -389,7 +407,7 @@ def show_defaults(ctx: click.Context, dataset: Dataset | None = None) -> None:
         of_kernel = kernel_options(ctx.params)
         values |= {name: of_kernel[name] for name in ("nu", "length_scale") if name in of_kernel}
     if model not in (None, "pca"):
-        penalty = "C" if model in ("svc", "likelihood") else "alpha"
+        penalty = "C" if "C" in options_of(MODELS[model]) else "alpha"
         values[penalty] = parameters_of(MODELS[model])[penalty].default
     if features != "equispaced":
         values["scale"] = "auto"

@@ -297,6 +297,8 @@ def parameter(
     """
     owners = [owners] if isinstance(owners, str) else owners
     default, kind, text = parameters_of(owners[0])[name]
+    if any(parameters_of(owner)[name].default != default for owner in owners):
+        default = None  # none that holds for all
     if kind.startswith("{"):  # the words of all
         found = dict.fromkeys(word for owner in owners for word in _words_of(parameters_of(owner)[name].kind))
         kind = "{" + ", ".join(word if word in ("True", "False") else f'"{word}"' for word in found) + "}"

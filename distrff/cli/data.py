@@ -72,6 +72,12 @@ row_options = together(
     ),
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
     click.option(
+        "--exposure",
+        metavar="NAME",
+        help="Column of the time, area or number of units over which counts or amounts are taken; "
+        "predictions are of one unit. Of --model regressor with --loss poisson or gamma.",
+    ),
+    click.option(
         "--y-name",
         metavar="NAME",
         help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
@@ -297,7 +303,18 @@ def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple
     # A Zarr group brings its y; a table without --target has none.
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")
-    return model, dataset
+    return model, rated(dataset, options, None if model.loss is None else model.loss["loss"])
+
+
+def rated(dataset: Dataset, options: Mapping[str, Any], loss: str | None) -> Dataset:
+    """The dataset with rates for targets, where --exposure names a column."""
+    if options.get("exposure") is None:
+        return dataset
+    if loss not in ("poisson", "gamma"):
+        raise InputError("--exposure goes with --model regressor and --loss poisson or gamma")
+    from distrff.io.dataset import with_rates
+
+    return with_rates(dataset, options["exposure"], weighted=loss == "poisson")
 
 
 def _wanted_steps(steps: Any, path: str, options: Mapping[str, Any]) -> Any:
@@ -358,7 +375,13 @@ def _beside(options: Mapping[str, Any]) -> dict[str, Any]:
     # Coordinates mostly are features; a date is none, as no model is good beyond the dates that it saw.
     coordinates = options.get("block_columns") or ()
     others = [name for name in coordinates if name in dropped or (used and name not in used)]
-    extra = [*(options.get("extra") or ()), *(options.get("by") or ()), *others]
+    exposure = options.get("exposure")
+    extra = [
+        *(options.get("extra") or ()),
+        *(options.get("by") or ()),
+        *others,
+        *([exposure] if exposure else []),
+    ]
     given = chosen(options, "ids groups") | {"extra": extra}
     return {role: names for role, names in given.items() if names}
 

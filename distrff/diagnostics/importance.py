@@ -25,7 +25,7 @@ from distrff.model.intervals import JudgingLoss, LossSums
 from distrff.model.model import Model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
-from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
+from distrff.utils.arrays import as_columns, chosen_rows, dense_rows, joined_rows
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.serialize import strict
 from distrff.utils.text import (
@@ -617,7 +617,7 @@ class DrawSum(Reduction):
         assert block.y is not None
         if isinstance(self.model.targets, ClassTargets):
             return self.model.targets.indices(block.y[at])[:, None]
-        Y = np.asarray(block.y[at], dtype=np.float64).reshape(len(at), -1)
+        Y = as_columns(np.asarray(block.y[at], dtype=np.float64))
         return np.broadcast_to(Y, (len(at), self.model.n_outputs))  # of several quantiles the same target
 
     def _moments(self, block: RowBlock) -> Moments:

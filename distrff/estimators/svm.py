@@ -348,7 +348,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         max(τ·r, (τ − 1)·r), whose best f is the τ-quantile of y; r²/2, beyond |r| = delta linear;
         max(0, |r| − epsilon) and its square; μ − y + y·ln(y/μ) for counts and rates, y ≥ 0;
         y/μ − 1 − ln(y/μ) for positive amounts.
-    quantile : float or list of float
+    quantile : float or sequence of float
         τ of "quantile", in (0, 1). Several are fitted in the same sweeps to one target; predictions are then
         (n_samples, n_quantiles), each row in order: they are sorted, which brings them nearer to the true
         quantiles (Chernozhukov, Fernández-Val and Galichon 2010, Econometrica 78, proposition 4).

@@ -543,6 +543,10 @@ def _fitted_map(
     Y, s = None, sample.sample_weight
     if targets.n_outputs and sample.y is not None:
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
+        if fit.problem.loss is not None and fit.problem.loss.units == "spread":
+            Y = np.clip(
+                Y, -_FAR_TARGET, _FAR_TARGET
+            )  # small models of squares would follow the far ones alone
     # A stream of its own by name: the map is the same whatever else the fit draws.
     own = features.random_state
     seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
@@ -564,6 +568,7 @@ def _fitted_map(
     return clone(features).fit_sample(of_fit)
 
 
+_FAR_TARGET = 10.0  # spreads
 # Of a sample that a search looks at; of few groups a third would often miss what half of them show.
 _HELD_OUT_OF_SAMPLE = 1 / 3
 

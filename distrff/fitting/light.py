@@ -124,7 +124,7 @@ class Trace:
         if at.primal < self._found_primal + (rounding if flatter else -rounding):
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.dual, at.held_out)
-        self.certificate = replace(self.certificate, scale=at.scale)
+        self.certificate = replace(self.certificate, scale=at.scale, near=at.near)
         # The objective is that of the loss itself whatever the ε, so candidates of both ε bound the same
         # minimum.
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
@@ -315,8 +315,8 @@ class MarginReduction(LightReduction):
     loss: Loss
 
     def size_bytes(self, n_rows: int) -> int:
-        # Two sided vectors, and the 14 other numbers of `MarginSums`.
-        return 8 * len(self.outputs) * (2 * self.specification.n_features + 14)
+        # Two sided vectors, and the 15 other numbers of `MarginSums`.
+        return 8 * len(self.outputs) * (2 * self.specification.n_features + 15)
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
@@ -759,7 +759,8 @@ class MarginOracle:
         return {"loss": self.problem.margin_loss.of_outputs(outputs), "outputs": outputs}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
-        return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
+        negligible = self.problem.margin_loss.negligible
+        return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept, negligible=negligible)
 
     def columns(self, x: np.ndarray) -> np.ndarray:
         """A point as columns, one an output of the problem."""

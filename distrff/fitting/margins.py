@@ -162,6 +162,9 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     # C·Σ s·κ/2·(y − f)² + ½‖w‖² is ridge with alpha = 1/(C·κ); a hinge has no κ, and takes that of squares.
     if problem.margin_loss.units == "own":
         return constant_starts(fit)
+    moments, scale = fit.statistics.targets, fit.targets.scale
+    if moments is not None and (moments.standard_deviation() > _HEAVY * scale[: len(moments.mean)]).any():
+        return [np.zeros(n_numbers) for _ in range(k)]  # squares would begin at models of the far targets
     curvature = problem.margin_loss.curvature if np.isfinite(problem.margin_loss.curvature) else 2.0
     min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
@@ -188,6 +191,7 @@ def _means_of_targets(fit: PreparedFit) -> np.ndarray:
     return np.maximum(fit.statistics.targets.mean, _LEAST_MEAN)
 
 
+_HEAVY = 5.0  # deviations of targets, in their spreads
 _LEAST_MEAN = 1e-30  # where all counts are 0
 
 # The problems of a fit solved together: each pass evaluates all that are not done.

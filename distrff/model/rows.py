@@ -227,7 +227,8 @@ def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool
         raise InputError("exposures divide y, and y is missing; give it")
     y, s = (plain_or_lazy(values) for values in (y, sample_weight))
     if isinstance(y, np.ndarray) and isinstance(e, np.ndarray):
-        check_lengths({"y": len(y), "exposure": len(e)})
+        if len(y) != len(e):
+            raise InputError(f"y has {len(y)} rows but exposure has {len(e)}; they must have the same length")
     rates = (y.T / e.T).T  # row by row, of one target or several
     return X, rates, (sample_weight if not weighted else e if s is None else s * e)
 

@@ -313,7 +313,7 @@ def solve_smoothed(
         return finished(at) or at.primal - at.dual <= _SOLVED_TO * at.smoothing
 
     def following(at: Evaluation) -> float:
-        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _MIN_STEP
+        step = _AIM * tol * min(at.primal, at.near) / at.smoothing if at.smoothing > 0 else _MIN_STEP
         return epsilon * float(np.clip(step, _MIN_STEP, _MAX_STEP))
 
     def floored(curvature: float) -> Precondition:

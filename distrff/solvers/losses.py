@@ -40,6 +40,10 @@ class Loss(Protocol):
         Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
     value_at_zero : float
         ℓ(0, y) of rows with a free side.
+    far_value : float
+        The ℓ of a row so far off that it would hide the others in a relative error of the objective.
+    negligible : float
+        An ℓ that is as good as 0, of losses whose objective may be 0 but for rounding.
     middle : float
         The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
     units : str
@@ -50,6 +54,8 @@ class Loss(Protocol):
     """
 
     clear_margin: Any = 1.0
+    far_value: Any = np.inf
+    negligible: ClassVar[float] = 0.0
     units: ClassVar[str] = "moments"
     least_target: ClassVar[float] = -np.inf
     is_hinge: ClassVar[bool] = False
@@ -363,6 +369,8 @@ class Probit(_Likelihood):
 
 # Losses of numbers.
 
+_FAR_OFF = 10.0  # spreads
+
 
 @dataclass(frozen=True)
 class Residual(Loss):
@@ -402,6 +410,12 @@ class Residual(Loss):
     @classmethod
     def quantile(cls, tau: Any) -> Residual:
         return cls(tau - 1.0, tau)
+
+    @property
+    def far_value(self) -> Any:
+        return np.maximum(
+            *(self.value(f, np.zeros(1)) for f in (np.full(1, -_FAR_OFF), np.full(1, _FAR_OFF)))
+        )
 
     @property
     def curvature(self) -> Any:
@@ -459,6 +473,7 @@ class HalfDeviance(Loss):
     """
 
     units: ClassVar[str] = "own"
+    negligible: ClassVar[float] = 1e-9
     is_smooth: ClassVar[bool] = True
 
     @property

@@ -161,7 +161,9 @@ class Evaluation:
     scale : float
         Of a problem with an intercept whose rows have all the same free side, as if they have one label, the
         objective at 0, else 0. Such an objective falls to 0 as the intercept grows, and no model of a
-        likelihood reaches 0.
+        likelihood reaches 0. At least C·Σs times a loss that is negligible.
+    near : float
+        The primal without what far rows have beyond the loss's far value: what errors are relative to.
     next : (float, Evaluation) or None
         The second ε that was requested, and the evaluation of the same point at it.
     """
@@ -176,6 +178,7 @@ class Evaluation:
     held_out: np.ndarray
     n_curved: int = 0
     scale: float = 0.0
+    near: float = np.inf
     next: tuple[float, Evaluation] | None = None
 
     @property
@@ -209,9 +212,16 @@ class Evaluation:
 
     @classmethod
     def of(
-        cls, C: float, sums: MarginSums, problem: int, x: np.ndarray, *, fit_intercept: bool
+        cls,
+        C: float,
+        sums: MarginSums,
+        problem: int,
+        x: np.ndarray,
+        *,
+        fit_intercept: bool,
+        negligible: float = 0.0,
     ) -> Evaluation:
-        """The evaluation of one binary problem."""
+        """The evaluation of one problem; `negligible` is a loss of a row that is as good as none."""
         w = x[:-1] if fit_intercept else x
         by_w = -sums.sided_vector[problem].sum(axis=0)
         by_b = -float(sums.sided_weight[problem].sum())
@@ -232,7 +242,8 @@ class Evaluation:
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, problem],
             n_curved=int(sums.n_curved[problem]),
-            scale=C * float(at_zero.sum()) if is_free else 0.0,
+            scale=C * max(float(at_zero.sum()) if is_free else 0.0, negligible * weight),
+            near=C * float(sums.near_value[problem]) + 0.5 * float(w @ w),
         )
 
 
@@ -259,6 +270,8 @@ class MarginSums(Sums):
     ----------
     weight, value : ndarrays of shape (k,)
         Σ s and Σ s·ℓ(f, y) over the rows that a problem is fitted to.
+    near_value : ndarray of shape (k,)
+        Σ s·min(ℓ, the loss's far value).
     held_out : ndarray of shape (2, k)
         The same two sums over the held-out rows of each problem.
     proxy_value, proxy_dual : ndarrays of shape (k,)
@@ -278,6 +291,7 @@ class MarginSums(Sums):
 
     weight: np.ndarray
     value: np.ndarray
+    near_value: np.ndarray
     held_out: np.ndarray
     proxy_value: np.ndarray
     proxy_dual: np.ndarray
@@ -322,9 +336,11 @@ def margin_sums(
     dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
     side = loss.free_side(Y)
     by_side = [np.where(on_it, fitted, 0).sum(axis=0) for on_it in (side >= 0, side <= 0)]
+    value, far = weighted_sum(fitted, values), loss.far_value
     return MarginSums(
         weight=fitted.sum(axis=0),
-        value=weighted_sum(fitted, values),
+        value=value,
+        near_value=weighted_sum(fitted, np.minimum(values, far)) if np.isfinite(far).all() else value,
         held_out=weights.held_out_sums(values),
         proxy_value=weighted_sum(fitted, proxy_values),
         proxy_dual=weighted_sum(fitted, own),
@@ -468,19 +484,24 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 class Certificate:
     """The smallest objective of one problem so far, and the largest lower bound so far.
 
-    `scale` is that of `Evaluation`.
+    `scale` and `near` are those of the last `Evaluation`.
     """
 
     primal: float = np.inf
     dual: float = -np.inf
     scale: float = 0.0
+    near: float = np.inf
 
     @property
     def gap(self) -> float:
-        """(P − D)/max(|P|, |D|, scale), infinite until both are known; 0 where rounding makes it negative."""
+        """(P − D)/max(|P|, |D|, scale), infinite until both are known; 0 where rounding makes it negative.
+
+        With far rows it is relative to the objective that is near: one target a million spreads away would
+        hide the losses of all others.
+        """
         if not (np.isfinite(self.primal) and np.isfinite(self.dual)):
             return np.inf
-        scale = max(abs(self.primal), abs(self.dual), self.scale)
+        scale = max(min(max(abs(self.primal), abs(self.dual)), self.near), self.scale)
         return max(0.0, (self.primal - self.dual) / scale) if scale else 0.0
 
     def improved(self, primal: float, dual: float) -> Certificate:

@@ -55,6 +55,8 @@ ESTIMATORS = [
     drf.KernelLikelihoodClassifier(small_map(), C=10.0),
     # Two ways of weighting are compared to more digits than the default tolerance asks for.
     drf.KernelSVC(small_map(), C=10.0, tol=1e-9),
+    drf.KernelRegressor(small_map(4.0), C=10.0, loss="huber", scale="none", tol=1e-9),
+    drf.KernelSVR(small_map(4.0), C=10.0, loss="squared_epsilon_insensitive", scale="none", tol=1e-9),
     small_map(),
     small_map("auto", form="phase"),
     drf.LinearFeatures(),
@@ -67,6 +69,9 @@ ESTIMATORS = [
 
 # Of kinds that are above with other parameters.
 VARIANTS = [
+    drf.KernelRegressor(small_map(4.0), C=10.0, scale="none"),
+    drf.KernelRegressor(small_map(4.0), C=10.0, scale="none", quantile=(0.1, 0.5)),
+    drf.KernelSVR(small_map(4.0), C=10.0, scale="none"),
     drf.KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
     drf.KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
     small_map(form="phase"),

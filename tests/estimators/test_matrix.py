@@ -72,9 +72,12 @@ ridge = partial(drf.KernelRidge, **{"alpha": 1.0} | shared)
 classifier = partial(drf.KernelRidgeClassifier, **{"alpha": 1.0} | shared)
 svc = partial(drf.KernelSVC, **{"tol": 0.01} | shared)
 likelihood = partial(drf.KernelLikelihoodClassifier, **{"tol": 0.01} | shared)
+regressor = partial(drf.KernelRegressor, **{"tol": 0.01} | shared)
 TARGETS: dict[str, Callable[[np.ndarray], Any]] = {
     "one": lambda Y: Y[:, 0],
     "many": lambda Y: Y,
+    "counts": lambda Y: np.floor(3 * np.exp(Y[:, 0])),
+    "amounts": lambda Y: np.exp(Y[:, :2]),
     "two classes": lambda Y: Y[:, 0] > 0,
     "three classes": lambda Y: np.array(["a", "b", "c"])[Y[:, :3].argmax(axis=1)],
     "labels": lambda Y: (Y[:, :2] > 0).astype(int),
@@ -110,6 +113,15 @@ FITS: dict[str, tuple[Callable[..., Any], str]] = {
     "probit": (partial(likelihood, noise="probit"), "two classes"),
     "softmax": (partial(likelihood, multi_class="softmax"), "three classes"),
     "softmax by sgd": (partial(likelihood, multi_class="softmax", solver="sgd"), "three classes"),
+    "quantiles": (partial(regressor, quantile=[0.2, 0.8]), "one"),
+    "quantiles by sgd": (partial(regressor, quantile=[0.2, 0.8], solver="sgd", max_sweeps=41), "one"),
+    "huber": (partial(regressor, loss="huber", fit_intercept=False), "many"),
+    "tube": (partial(drf.KernelSVR, **{"tol": 0.01} | shared), "one"),
+    "squared tube": (partial(regressor, loss="squared_epsilon_insensitive"), "many"),
+    "counts": (partial(regressor, loss="poisson"), "counts"),
+    "amounts": (partial(regressor, loss="gamma"), "amounts"),
+    "counts by sgd": (partial(regressor, loss="poisson", solver="sgd", max_sweeps=41), "counts"),
+    "no loss": (partial(regressor, solver="gram"), "one"),
     "components": (partial(drf.KernelPCA, n_components=3, random_state=0, scale="none"), "none"),
 }
 BY_EVERY_MAP = ("scaled", "cg", "hinge")
@@ -150,6 +162,8 @@ def in_turn(table: dict[str, Any], pair: tuple[str, str], rest: bool) -> dict[st
 REFUSED = {
     ("no slope", "pairs"): "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
     "use solver='smoothed' or 'auto'",
+    ("no loss", "pairs"): "needs a squared loss, whose optimum follows from the Gram alone, which "
+    "loss='quantile' is not; use solver='smoothed' or 'auto'",
     ("no squares", "pairs"): "solver='gram' needs a squared loss, whose optimum follows from the Gram alone",
     ("sgd by folds", "pairs"): "solver='sgd' solves for a given alpha and needs a number, got alpha='cv'",
     ("sgd by folds", "bins"): "choose alpha by solver='cg'",
@@ -172,6 +186,8 @@ def refusal_of(estimator: Any) -> str | None:
         problem = margin_problem(estimator, MARGINS[estimator.loss](), hard_margin=True)
     elif isinstance(estimator, drf.KernelLikelihoodClassifier):
         problem = margin_problem(estimator, NOISES[estimator.noise](1.0))
+    elif isinstance(estimator, drf.KernelRegressor | drf.KernelSVR):
+        problem = margin_problem(estimator, estimator._loss())
     elif isinstance(estimator, drf.KernelPCA):
         parameters = map_parameters(estimator)
         problem = Problem(**parameters, n_components=estimator.n_components)
@@ -366,17 +382,21 @@ def assert_solves(fitted: Any, X: np.ndarray, y: Any, s: np.ndarray) -> None:
             report["solver"], 1e-5 if model.dtype == "float32" else 1e-7
         )
         return
-    loss = LOSSES[getattr(fitted, "loss", None) or fitted.noise]()
     assert report["status"] == "CONVERGED" or report["solver"] == "sgd"
     if report["loss"] == "softmax":
         assert report["relative_gradient"] <= fitted.tol
         return
-    F, signs = Z @ model.coef + model.intercept, model.targets.encode(y)
+    shift, scale, k = model.targets.shift, model.targets.scale, model.n_outputs
+    W = model.coef / scale
+    F, Y = Z @ W + (model.intercept - shift * fitted.fit_intercept) / scale, model.targets.encode(y)
     if np.inf == fitted.C:
-        assert (signs * F).min() >= 1 - 1e-6
+        assert (Y * F).min() >= 1 - 1e-6
         return
-    parts = zip(model.coef.T, F.T, signs.T, strict=True)
-    own = [objective(loss, fitted.C_, w, f, one, s) for w, f, one in parts]
+    if is_classifier(fitted):
+        losses = [LOSSES[getattr(fitted, "loss", None) or fitted.noise]()] * k
+    else:
+        losses = [fitted._loss().of_outputs([j]) for j in range(k)]
+    own = [objective(losses[j], fitted.C_, W[:, j], F[:, j], Y[:, j], s) for j in range(k)]
     assert min(abs(report["primal"] / value - 1) for value in own) < 1e-5  # of the worst class
     assert report["dual"] <= report["primal"]
 

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit, log_ndtr
 
-from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
+from distrff.solvers.losses import (
+    Gamma,
+    Hinge,
+    Laplace,
+    Logistic,
+    Poisson,
+    Probit,
+    Residual,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
 
 SMOOTH = [
     Squared(), SquaredHinge(), SmoothedHinge(0.3), SmoothedHinge(1e-3), Logistic(), Logistic(0.2),
@@ -107,3 +118,55 @@ def test_no_constant_is_better_than_the_best(loss, share):
 
     others = best + np.concatenate([np.linspace(-3, 3, 1000), [-1e-3, 1e-3]])
     assert (value(np.array([best])) <= value(others) * (1 + 8 * EPS)).all()
+
+
+KINKED = [Residual.quantile(0.2), Residual.insensitive(0.3), Residual.insensitive(0.0)]
+NUMERIC = {
+    **dict.fromkeys([*KINKED, Residual.huber(0.7), Residual.squared_insensitive(0.3)], (-2.0, 0.5, 3.0)),
+    **dict.fromkeys([loss.rounded(0.1) for loss in KINKED], (-2.0, 3.0)),
+    Poisson(): (0.0, 1.0, 70.0),
+    Gamma(): (1e-3, 1.0, 50.0),
+}
+PAIRS = [(loss, y) for loss, targets in NUMERIC.items() for y in targets]
+
+
+@pytest.mark.parametrize(("loss", "y"), PAIRS, ids=str)
+def test_losses_of_numbers_by_differences_and_their_conjugates(loss, y):
+    f, h = np.append(np.linspace(-6, 6, 1201) + 1e-4, [-1e4, -200.0, 200.0, 1e4]), 1e-5
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        value, slope, second = loss.value(f, y), loss.derivative(f, y), loss.second_derivative(f, y)
+        a = -slope
+        conjugate = loss.conjugate(a, y)
+    assert np.isfinite([value, slope, second, conjugate]).all()
+    assert (value >= -8 * EPS * (1 + abs(y) + np.abs(f * a))).all() and (second >= 0).all()
+    near = slice(0, 1201)
+    differences = (loss.value(f + h, y) - loss.value(f - h, y))[near] / (2 * h)
+    most = np.diff(slope[near]).max() / 0.01  # the most curved, of steps of .01
+    kinks = (
+        np.abs(slope[near] - differences)
+        > h * (1 + most + np.abs(slope[near])) + 4 * EPS * (1 + value[near]) / h
+    )
+    assert kinks.sum() <= (0 if loss.is_smooth else 2)
+    rounding = 16 * EPS * (1 + np.abs(value) + np.abs(a * f) + np.abs(a * y) + np.abs(y))
+    np.testing.assert_array_less(np.abs(value + conjugate + a * f), rounding)  # Fenchel and Young
+    everywhere = value[near, None] + conjugate[None, near] + f[near, None] * a[None, near]
+    assert everywhere.min() >= -2 * rounding[near].max()
+    # Towards 0 a dual candidate costs no more than in proportion, which balancing an intercept relies on.
+    assert loss.conjugate(np.zeros(1), np.full(1, y)) <= 0
+    assert (loss.conjugate(0.5 * a, y) <= 0.5 * conjugate + rounding).all()
+
+
+@pytest.mark.parametrize(("loss", "outside", "y"), [
+    (Residual.quantile(0.2), (-0.81, 0.21), 1.0), (Residual.insensitive(0.3), (-1.01, 1.01), 1.0),
+    (Residual.huber(0.7), (-0.71, 0.71), 1.0), (Poisson(), (3.01,), 3.0), (Gamma(), (-1.01,), 3.0),
+])  # fmt: skip
+def test_duals_of_numbers_are_boxes(loss, outside, y):
+    assert (loss.conjugate(np.array(outside), np.full(len(outside), y)) == np.inf).all()
+
+
+def test_several_quantiles_are_one_loss_side_by_side():
+    tau, r = np.array([0.1, 0.5, 0.9]), np.linspace(-2, 2, 5)[:, None]
+    loss = Residual.quantile(tau)
+    np.testing.assert_allclose(loss.value(-r, 0.0 * r), np.maximum(tau * r, (tau - 1) * r))
+    last = loss.of_outputs([2]).rounded(np.array([0.1]))
+    np.testing.assert_allclose(last.derivative(-r, 0.0 * r), -np.clip(r / 0.1, -0.1, 0.9))

@@ -1,0 +1,320 @@
+"""Regression by losses other than squares: references, scikit-learn, exposures, quantiles, intervals."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import LinearConstraint, minimize
+from sklearn.linear_model import GammaRegressor, PoissonRegressor
+from sklearn.metrics import d2_pinball_score, d2_tweedie_score, mean_gamma_deviance, mean_pinball_loss
+from sklearn.metrics import mean_poisson_deviance as sklearn_poisson_deviance
+
+import distrff as drf
+from distrff.errors import InputError
+from tests.support.fits import fourier, objective, refusal, smallest_objective, stored
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
+N, D = 150, 16
+LOSSES = {
+    "quantile": {"quantile": 0.8},
+    "huber": {"delta": 0.8},
+    "epsilon_insensitive": {"epsilon": 0.3},
+    "squared_epsilon_insensitive": {"epsilon": 0.3},
+    "poisson": {},
+    "gamma": {},
+}
+
+
+def regressor(loss="quantile", C=2.0, width=1.5, n_components=D, **options):
+    shared = {"random_state": 0, "scale": "none", "dtype": "float64"}
+    return drf.KernelRegressor(fourier(n_components, width), C, loss=loss, **shared | options)
+
+
+def targets_of(loss, X, rng):
+    mean = np.sin(2 * X[:, 0]) + X[:, 1] / 2
+    if loss == "poisson":
+        return rng.poisson(np.exp(mean)).astype(float)
+    return rng.gamma(2.0, np.exp(mean)) if loss == "gamma" else 7 + 3 * mean + rng.standard_t(2, len(X))
+
+
+@pytest.fixture
+def rows(rng):
+    return rng.uniform(-2, 2, (N, 2)), rng.integers(0, 4, N).astype(float)
+
+
+def in_coded_units(fitted, X, y):
+    """Features, w, f and y in the units of the objective: spreads around the median."""
+    targets = fitted.model_.targets
+    Z, w = fitted.features_.transform(X), fitted.coef_ / targets.scale
+    b = (fitted.intercept_ - targets.shift) / targets.scale if fitted.fit_intercept else np.zeros(1)
+    return Z, w, Z @ w + b, targets.encode(y)[:, 0]
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_fit_ends_at_the_optimum_of_its_objective(rows, rng, loss, fit_intercept):
+    """The reference is another solver's: BFGS of smooth losses, the dual of those with corners by SciPy."""
+    X, s = rows
+    y = targets_of(loss, X, rng)
+    tol = 1e-3 if loss in ("quantile", "epsilon_insensitive") else 1e-5
+    fitted = regressor(loss, fit_intercept=fit_intercept, tol=tol, **LOSSES[loss]).fit(X, y, s)
+    Z, w, f, coded = in_coded_units(fitted, X, y)
+    own, report = fitted._loss(), fitted.report_
+    found = objective(own, 2.0, w, f, coded, s)
+    assert found == pytest.approx(report["primal"], rel=1e-9)
+    if own.is_smooth:
+        A = Z if fit_intercept else np.column_stack([Z, np.zeros(N)])[:, :D]
+        best = smallest_objective(own, 2.0, A, coded, s, gtol=1e-6).fun if fit_intercept else None
+        best = without_intercept(own, Z, coded, s) if best is None else best
+    else:
+        best = by_the_dual(own, Z, coded, s, fit_intercept)
+    assert report["status"] == "CONVERGED" and report["duality_gap"] <= tol
+    assert report["dual"] <= best * (1 + 1e-6) and best * (1 - 1e-6) <= found <= best * (1 + 1.1 * tol)
+
+
+def without_intercept(loss, Z, y, s):
+    def value(w):
+        f = Z @ w
+        return objective(loss, 2.0, w, f, y, s), (2.0 * s * loss.derivative(f, y)) @ Z + w
+
+    return minimize(value, np.zeros(D), jac=True, method="BFGS", options={"gtol": 1e-6}).fun
+
+
+def by_the_dual(loss, Z, y, s, fit_intercept):
+    """min ½‖Zᵀa‖² − yᵀa + ε·|a| over C·s·lower ≤ a ≤ C·s·upper, Σa = 0 with an intercept, as a = p − q."""
+    u, n = 2.0 * s, len(y)
+
+    def value(pq):
+        a = pq[:n] - pq[n:]
+        v = Z.T @ a
+        slope = Z @ v - y
+        return 0.5 * v @ v - a @ y + loss.epsilon * pq.sum(), np.concatenate(
+            [slope + loss.epsilon, loss.epsilon - slope]
+        )
+
+    balanced = LinearConstraint(np.concatenate([np.ones(n), -np.ones(n)])[None], 0, 0)
+    found = minimize(
+        value,
+        np.zeros(2 * n),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, loss.upper * one) for one in u] + [(0, -loss.lower * one) for one in u],
+        constraints=[balanced] if fit_intercept else [],
+        options={"maxiter": 1000, "ftol": 1e-11},
+    )
+    return -found.fun
+
+
+@pytest.mark.parametrize(("loss", "theirs"), [("poisson", PoissonRegressor), ("gamma", GammaRegressor)])
+def test_counts_and_amounts_are_those_of_scikit_learn(rows, rng, loss, theirs):
+    X, s = rows
+    y = targets_of(loss, X, rng)
+    fitted = regressor(loss, tol=1e-9).fit(X, y, s)
+    its = theirs(alpha=1 / (2.0 * s.sum()), tol=1e-10, max_iter=10_000, solver="newton-cholesky")
+    Z = fitted.features_.transform(X)
+    np.testing.assert_allclose(fitted.predict(X), its.fit(Z, y, s).predict(Z), rtol=1e-3)
+
+
+def test_units_of_the_target_do_not_matter(rows, rng):
+    X, s = rows
+    y = targets_of("quantile", X, rng)
+    for loss in ("quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive"):
+        # Spreads follow a power of two to the last bit, and with them all that is coded.
+        one, other = (regressor(loss).fit(X, Y, s) for Y in (y, 1024 * y))
+        np.testing.assert_allclose(other.predict(X), 1024 * one.predict(X), rtol=1e-12)
+        assert other.report_["primal"] == one.report_["primal"]
+        shifted = regressor(loss).fit(X, 1000 * y - 3, s).report_
+        assert shifted["dual"] <= one.report_["primal"] * (1 + 1e-9)
+        assert one.report_["dual"] <= shifted["primal"] * (1 + 1e-9)
+    both = regressor("huber").fit(X, np.column_stack([y, 1024 * y]), s).predict(X)
+    np.testing.assert_allclose(both[:, 1], 1024 * both[:, 0], rtol=0.01)
+
+
+def test_far_targets_do_not_move_the_units(rows, rng):
+    X, _ = rows
+    y = targets_of("huber", X, rng)
+    scale = regressor("huber").fit(X, y).model_.targets.scale
+    before = regressor("huber").fit(X, y)
+    y[:3] = 1e9
+    fitted = regressor("huber").fit(X, y)
+    assert fitted.model_.targets.scale == pytest.approx(scale, rel=0.2)
+    # Three rows of 150 pull with their slopes alone, and their losses do not hide those of the others.
+    moved = np.abs(fitted.predict(X) - before.predict(X))[3:]
+    assert fitted.report_["status"] == "CONVERGED" and np.median(moved) < before.model_.targets.scale
+    mostly_zero = np.where(np.arange(N) < 140, 0.0, np.arange(N))
+    assert regressor("huber").fit(X, mostly_zero).model_.targets.scale == pytest.approx(mostly_zero.std())
+
+
+def test_quantiles_share_their_sweeps_and_do_not_cross(rng):
+    X = rng.uniform(-2, 2, (600, 1))
+    y = np.sin(X[:, 0]) + (0.1 + np.abs(X[:, 0])) * rng.standard_normal(600)
+    tau = np.array([0.1, 0.5, 0.9])
+    fitted = regressor(quantile=tau.tolist(), C=1.0, width=1.0).fit(X, y)
+    P = fitted.predict(X)
+    assert P.shape == (600, 3) and (np.diff(P, axis=1) >= 0).all()
+    # Of an optimum with an intercept the share below is τ, up to the rows at the corners and the gap.
+    np.testing.assert_allclose((y[:, None] <= P).mean(axis=0), tau, atol=(D + 1) / 600)
+    assert fitted.coef_.shape == (3, D) and fitted.intercept_.shape == (3,)
+    one = regressor(quantile=0.9, C=1.0, width=1.0).fit(X, y)
+    assert one.predict(X).shape == (600,)
+    loss = [mean_pinball_loss(y, P, alpha=0.9) for P in (P[:, 2], one.predict(X))]
+    assert loss[0] == pytest.approx(loss[1], rel=0.02)
+    assert regressor(quantile=[0.9]).fit(X, y).predict(X).shape == (600, 1)
+    far = fitted.predict(rng.uniform(-9, 9, (500, 1)))
+    assert (np.diff(far, axis=1) >= 0).all()
+
+
+def test_scores_are_those_of_scikit_learn(rows, rng, tmp_path):
+    X, s = rows
+    s = s + 0.5
+    y = targets_of("quantile", X, rng)
+    fitted = regressor(quantile=[0.1, 0.9]).fit(X, y, s)
+    found, P = drf.evaluate(fitted, X, y, s), fitted.predict(X)
+    losses = [
+        mean_pinball_loss(y, p, alpha=tau, sample_weight=s) for p, tau in zip(P.T, (0.1, 0.9), strict=True)
+    ]
+    assert found["pinball_loss"] == pytest.approx(np.mean(losses))
+    d2 = [d2_pinball_score(y, p, alpha=tau, sample_weight=s) for p, tau in zip(P.T, (0.1, 0.9), strict=True)]
+    assert fitted.score(X, y, s) == found["d2"] == pytest.approx(np.mean(d2), abs=0.02)
+    (band,) = found["bands"]
+    inside = (y > P[:, 0]) & (y <= P[:, 1])
+    assert band["coverage"] == pytest.approx(np.average(inside, weights=s))
+    below, above = np.maximum(P[:, 0] - y, 0), np.maximum(y - P[:, 1], 0)
+    score = P[:, 1] - P[:, 0] + 10 * (below + above)
+    assert band["interval_score"] == pytest.approx(np.average(score, weights=s))
+    for loss, deviance, power in (
+        ("poisson", sklearn_poisson_deviance, 1),
+        ("gamma", mean_gamma_deviance, 2),
+    ):
+        y = targets_of(loss, X, rng)
+        fitted = regressor(loss).fit(X, y, s)
+        found, mu = drf.evaluate(fitted, X, y, s), fitted.predict(X)
+        assert found[f"{loss}_deviance"] == pytest.approx(deviance(y, mu, sample_weight=s))
+        assert fitted.score(X, y, s) == pytest.approx(d2_tweedie_score(y, mu, sample_weight=s, power=power))
+        again = stored(fitted, tmp_path)
+        np.testing.assert_array_equal(again.predict(X), mu)
+        assert drf.evaluate(again, X, y, s)["d2"] == found["d2"]
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_exposures(rows, rng, tmp_path, loss):
+    X, s = rows
+    s, e = s + 0.5, rng.uniform(0.1, 3, N)
+    y = targets_of(loss, X, rng) * np.round(e + 0.5)
+    fitted = regressor(loss).fit(X, y, s, exposure=e)
+    # The objective with means e·μ, term by term.
+    as_rates = regressor(loss).fit(X, y / e, s * e if loss == "poisson" else s)
+    np.testing.assert_array_equal(fitted.coef_, as_rates.coef_)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(e=e)
+    named = regressor(loss).fit(frame, y, s, exposure="e")
+    np.testing.assert_array_equal(named.coef_, fitted.coef_)
+    assert list(named.feature_names_in_) == ["a", "b"]
+    frame.assign(y=y, s=s).to_parquet(tmp_path / "rows.parquet", row_group_size=40)
+    dataset = drf.open_dataset(str(tmp_path / "rows.parquet"), target="y", sample_weight="s", extra=["e"])
+    np.testing.assert_array_equal(regressor(loss).fit(dataset, exposure="e").coef_, fitted.coef_)
+    lazy = [da.from_array(A, chunks=(k, *A.shape[1:])) for A, k in ((X, 41), (y, 70), (s, 60), (e, 33))]
+    of_blocks = regressor(loss).fit(*lazy[:3], exposure=lazy[3])
+    np.testing.assert_array_equal(of_blocks.coef_, fitted.coef_)
+    rate = fitted.predict(X)
+    np.testing.assert_array_equal(fitted.predict(X, exposure=e), rate * e)
+    np.testing.assert_array_equal(named.predict(frame, exposure="e"), rate * e)
+    np.testing.assert_allclose(of_blocks.predict(lazy[0], exposure=lazy[3]), rate * e, rtol=1e-9)
+    score = fitted.score(X, y, s, exposure=e)
+    power, weight = (1, s * e) if loss == "poisson" else (2, s)
+    assert score == pytest.approx(d2_tweedie_score(y / e, rate, sample_weight=weight, power=power))
+    assert regressor(loss).plan(X, y, exposure=e).n_sweeps > 0
+
+
+def test_a_constant_count_and_only_zeros_have_models(rows):
+    X, _ = rows
+    with pytest.warns(drf.errors.DataWarning, match="y is constant"):
+        np.testing.assert_allclose(regressor("poisson").fit(X, np.full(N, 3.0)).predict(X), 3.0, rtol=1e-6)
+    with pytest.warns(drf.errors.DataWarning, match="y is constant"):
+        assert (regressor("poisson").fit(X, np.zeros(N)).predict(X) < 0.01).all()
+
+
+def test_models_of_folds_are_in_units_of_the_target(rows, rng):
+    X, _ = rows
+    y = 1e4 + 1e3 * targets_of("huber", X, rng)
+    fitted = regressor("huber", C="cv", width=1.0).fit(X, y)
+    out = drf.cross_val_predict(regressor("huber", fitted.C_, width=1.0), X, y)
+    assert np.median(np.abs(out - y)) < np.median(np.abs(np.median(y) - y))
+    assert fitted.report_["quality"]["rows"] == "out of fold"
+    error = drf.evaluate(fitted)["mae"]
+    assert error == pytest.approx(np.abs(out - y).mean(), rel=0.05)
+    lower, upper = fitted.predict_interval(X, 0.8)
+    assert 0.75 <= ((lower <= y) & (y <= upper)).mean() <= 0.95
+
+
+def test_bands_are_made_conformal(rng, tmp_path):
+    def draw(n):
+        X = rng.uniform(-2, 2, (n, 1))
+        return X, np.sin(X[:, 0]) + (0.1 + np.abs(X[:, 0])) * rng.standard_normal(n)
+
+    X, y = draw(1000)
+    fitted = regressor(quantile=[0.05, 0.95], C=0.1, width=1.0).fit(X, y)
+    assert "held no folds out" in refusal(fitted.predict_interval, X)
+    fitted.calibrate(*draw(1000))
+    model = stored(fitted, tmp_path)
+    X, y = draw(4000)
+    for coverage in (0.8, 0.9):
+        lower, upper = fitted.predict_interval(X, coverage)
+        # The coverage of one calibration set varies by √(c(1 − c)/n), that of the tests by half of it.
+        inside = ((lower <= y) & (y <= upper)).mean()
+        assert abs(inside - coverage) < 6 * np.sqrt(coverage * (1 - coverage) / 1000)
+        np.testing.assert_array_equal(model.predict_interval(X, coverage), (lower, upper))
+    widths = [(upper - lower)[np.abs(X[:, 0]) < 0.3].mean(), (upper - lower)[np.abs(X[:, 0]) > 1.7].mean()]
+    assert widths[1] > 2 * widths[0]
+    assert "use method='quantile'" in refusal(fitted.predict_interval, X, 0.9, "constant")
+    alone = regressor().fit(X, y).calibrate(*draw(100))
+    assert "models of several quantiles" in refusal(alone.predict_interval, X, 0.9, "quantile")
+
+
+@pytest.mark.parametrize(
+    ("loss", "change", "words"),
+    [
+        ("poisson", lambda y: y - 1, "y must be ≥ 0 for this loss, got -1 in row"),
+        ("gamma", lambda y: np.maximum(y - 1, 0), "y must be > 0 for this loss, got 0 in row"),
+    ],
+)
+def test_targets_without_a_loss_are_refused_with_their_row(rows, rng, loss, change, words):
+    y = rng.poisson(1.0, N) + 0.0
+    y[7] = 0
+    assert words in refusal(regressor(loss).fit, rows[0], change(y))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": "absolute"}, "loss must be"),
+        ({"quantile": 1.0}, "quantile must be a number between 0 and 1"),
+        ({"quantile": [0.9, 0.1]}, "quantile must ascend"),
+        ({"quantile": [0.1, 0.1]}, "quantile must ascend"),
+        ({"quantile": []}, "quantile must be"),
+        ({"quantile": "median"}, "quantile must be"),
+        ({"loss": "huber", "delta": 0.0}, "delta must be a positive number"),
+        ({"loss": "epsilon_insensitive", "epsilon": -1.0}, "epsilon must be a number ≥ 0"),
+        ({"C": np.inf}, "C must be a positive number"),
+    ],
+)
+def test_parameters_that_are_refused(rows, options, words):
+    assert words in refusal(regressor(**options).fit, rows[0], rows[1])
+
+
+def test_what_is_refused_beside_them(rows, rng):
+    X, s = rows
+    y = rng.poisson(1.0, N) + 0.0
+    assert "several quantiles are of one target" in refusal(
+        regressor(quantile=[0.1, 0.9]).fit, X, np.column_stack([y, y])
+    )
+    with pytest.raises(InputError, match="exposures are of loss='poisson'"):
+        regressor("huber").fit(X, y, exposure=s)
+    with pytest.raises(InputError, match="exposures must be positive numbers, got 0 in row"):
+        regressor("poisson").fit(X, y, exposure=np.zeros(N))
+    with pytest.raises(InputError, match="y has 150 rows but exposure has 3"):
+        regressor("poisson").fit(X, y, exposure=np.ones(3))
+    with pytest.raises(InputError, match="no column 'e' of exposures"):
+        regressor("poisson").fit(X, y, exposure="e")
+    with pytest.raises(InputError, match="loss must be"):
+        drf.KernelSVR(loss="huber").fit(X, y)
