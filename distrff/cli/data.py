@@ -312,7 +312,7 @@ def rated(dataset: Dataset, options: Mapping[str, Any], loss: str | None) -> Dat
         return dataset
     if loss not in ("poisson", "gamma"):
         raise InputError("--exposure goes with --model regressor and --loss poisson or gamma")
-    from distrff.io.dataset import with_rates
+    from distrff.io.open import with_rates
 
     return with_rates(dataset, options["exposure"], weighted=loss == "poisson")
 

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import xlogy
 
 from distrff.errors import InputError
-from distrff.model.intervals import JudgingLoss, LossSums, QuantileSketch, aligned, class_scores
-from distrff.model.model import Model
-from distrff.preprocessing.coding import ClassTargets, LabelCounts, Moments, MultilabelTargets, r2_scores
+from distrff.model.intervals import QuantileSketch, aligned, class_scores
+from distrff.model.model import JUDGES, Model
+from distrff.preprocessing.coding import (
+    ClassTargets,
+    LabelCounts,
+    Moments,
+    MultilabelTargets,
+    NumericTargets,
+    r2_scores,
+)
 from distrff.utils.arrays import Sums, as_columns
 from distrff.utils.random import row_hash
 
@@ -108,11 +116,13 @@ class NumberErrors(Errors):
             raise InputError(f"y must hold numbers, as the model predicts numbers ({error})") from error
         if Y.shape[1] != model.n_targets:
             raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {model.n_targets}")
-        F, Y = model.of_link(F), np.broadcast_to(Y, F.shape)  # of several quantiles the same y
+        Y = np.broadcast_to(Y, F.shape)  # of several quantiles the same y
         n_rows, n_outside = len(F), int(np.count_nonzero(outside))
         if n_outside:
             F, Y, s, rows = F[~outside], Y[~outside], s[~outside], rows[~outside]
-        E, detailed, loss = F - Y, slice(DETAILED_TARGETS), JudgingLoss.of(model.loss)
+        losses = LossSums.of(model, F, Y, s) if model.judge else None
+        F = model.of_link(F)
+        E, detailed = F - Y, slice(DETAILED_TARGETS)
         beyond = np.maximum(E[:, 0], -E[:, -1]) if model.has_band else None
         return cls(
             n_rows,
@@ -124,7 +134,7 @@ class NumberErrors(Errors):
             s @ np.square(Y),
             tuple(QuantileSketch.of(-E[:, j], s) for j in range(n_sketched)),
             RowSample.of(rows, np.column_stack([s, Y[:, detailed], F[:, detailed]])),
-            None if loss is None else LossSums.of(loss, model.targets.shift, F, Y, s),
+            losses,
             None if beyond is None else QuantileSketch.of(beyond, s),
         )
 
@@ -172,7 +182,7 @@ class NumberErrors(Errors):
             **({} if self.losses is None else self.losses.of_outputs()),
         )
         if self.losses is not None and self.band is not None:
-            for one, tau in zip(of_targets, self.losses.of_rows.quantile, strict=True):
+            for one, tau in zip(of_targets, self.losses.judge.quantile, strict=True):
                 one["target"] = f"{(names or ['y'])[0]}, quantile {tau:g}"
         for j, sketch in enumerate(self.residuals[:DETAILED_TARGETS]):
             found = sketch.quantile(np.array(SHARES))
@@ -184,6 +194,97 @@ class NumberErrors(Errors):
 
 def _numbered(k: int) -> list[str]:
     return ["y"] if k == 1 else [f"target {j}" for j in range(k)]
+
+
+# Losses that are not squares, beside those of the best constant.
+
+
+class Judge(NamedTuple):
+    """Which loss; the same in all parts of the rows."""
+
+    name: str
+    quantile: tuple[float, ...]
+
+    def merge(self, other: Judge) -> Judge:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class LossSums(Sums):
+    """Sums over rows of the losses of k targets, or of k quantiles of one.
+
+    The best constant is a quantile, of a sketch that is within 2⁻¹¹ of |y − shift|; or the mean ȳ, where the
+    mean deviance is that at μ = 1 less that of ȳ at μ = 1, since deviances depend on y beside a function of y
+    alone linearly.
+    """
+
+    judge: Judge
+    weight: float
+    total: np.ndarray  # (k,): Σ s·y
+    loss: np.ndarray  # (k,): Σ s·loss
+    at_zero: np.ndarray  # (k,): Σ s·loss at f = 0, of deviances
+    covered: np.ndarray  # (k,): Σ s·[y ≤ f]
+    targets: tuple[QuantileSketch, ...]  # of y − shift, of quantiles
+
+    @classmethod
+    def of(cls, model: Model, F: np.ndarray, Y: np.ndarray, s: np.ndarray) -> LossSums:
+        """The sums of values F of f (n, k) and targets Y of the same shape."""
+        assert model.judge is not None and isinstance(model.targets, NumericTargets)
+        losses, tau = s @ model.losses(F, Y), tuple(model.quantiles)
+        own = (Y - model.targets.shift).T[: 1 if model.has_band else None] if tau else ()
+        return cls(
+            Judge(model.judge, tau),
+            float(s.sum()),
+            s @ Y,
+            losses,
+            np.zeros(F.shape[1]) if tau else s @ model.losses(np.zeros_like(F), Y),
+            s @ (model.of_link(F) >= Y),
+            tuple(QuantileSketch.of(one, s) for one in own),
+        )
+
+    def of_outputs(self) -> dict[str, np.ndarray]:
+        """Mean loss, that of the best constant, and d2, the share of it that the model explains, of each
+        output; of quantiles also the share of rows that are at most the prediction."""
+        name, mean, constant = self.judge.name, self.loss / self.weight, self._constant()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d2 = np.where(constant > 0, 1 - mean / constant, np.nan)
+        found = {name: mean, f"constant_{name}": constant, "d2": d2}
+        return found | ({"covered": self.covered / self.weight} if self.targets else {})
+
+    def scores(self) -> dict[str, float]:
+        """Their means over the outputs; d2 is NaN where no output has one."""
+        found = self.of_outputs()
+        found.pop("covered", None)
+        d2 = found["d2"][~np.isnan(found["d2"])]
+        means = {name: float(values.mean()) for name, values in found.items()}
+        return means | {"d2": float(d2.mean()) if len(d2) else float("nan")}
+
+    def bands(self) -> list[dict[str, float]]:
+        """Of each pair of quantiles τ and 1 − τ the share of rows between them, and their interval score.
+
+        With α = 2τ the score u − l + (2/α)·(l − y)₊ + (2/α)·(y − u)₊ (Gneiting and Raftery 2007, JASA 102,
+        equation 43) is 2/α times the sum of both pinball losses.
+        """
+        tau, found = self.judge.quantile, []
+        for i, low in enumerate(tau):
+            for j in range(i + 1, len(tau)):
+                if abs(low + tau[j] - 1) < 1e-9:
+                    covered = float(self.covered[j] - self.covered[i]) / self.weight
+                    score = float(self.loss[i] + self.loss[j]) / low / self.weight
+                    found.append({"nominal": tau[j] - low, "coverage": covered, "interval_score": score})
+        return found
+
+    def _constant(self) -> np.ndarray:
+        """The mean loss of the best constant, of each output."""
+        if self.targets:
+            tau = np.broadcast_to(self.judge.quantile, len(self.loss))
+            sketches = self.targets * (len(tau) // len(self.targets))
+            return np.array([sketch.pinball(q) for sketch, q in zip(sketches, tau, strict=True)])
+        mean = self.total / self.weight
+        with np.errstate(divide="ignore"):
+            is_count = self.judge.name == JUDGES["poisson"]
+            of_mean = 1 - mean + xlogy(mean, mean) if is_count else mean - 1 - np.log(mean)
+        return self.at_zero / self.weight - 2 * of_mean
 
 
 _SAMPLE_ROWS = 8192

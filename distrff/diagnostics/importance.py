@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from distrff.diagnostics.errors import LossSums
 from distrff.diagnostics.evaluate import JudgedRows, judged_model, judged_rows, judging_cuts
 from distrff.diagnostics.quality import MEASURES, judged_on
 from distrff.engine.reduction import Arrays, Reduction
@@ -21,7 +22,6 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
-from distrff.model.intervals import JudgingLoss, LossSums
 from distrff.model.model import Model
 from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
@@ -313,12 +313,11 @@ def importance_of(
 
 def _units(model: Model, rows: DrawnRows) -> np.ndarray:
     """Divisors of losses, so that their mean over targets is that of 1 − R², or 1 − D²."""
-    targets, loss = rows.targets, JudgingLoss.of(model.loss)
+    targets = rows.targets
     # Targets that do not vary have no R²: they count for nothing, and the others for more.
     varies = ~targets.is_constant()
-    if loss is not None and varies.any():
-        of_rows = LossSums.of(loss, model.targets.shift, rows.y, rows.y, rows.weight)
-        return of_rows.of_outputs()[f"constant_{loss.name}"]
+    if model.judge and varies.any():
+        return LossSums.of(model, rows.y, rows.y, rows.weight).of_outputs()[f"constant_{model.judge}"]
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
     variance = np.square(targets.standard_deviation())
@@ -645,8 +644,7 @@ def _losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
     F = model.decision(X)
     if isinstance(model.targets, ClassTargets):
         return (model.targets.chosen(F)[:, None] != y).astype(np.float64)
-    loss, P = JudgingLoss.of(model.loss), model.of_link(F)
-    return np.square(P - y) if loss is None else loss.of_rows(P, y)
+    return model.losses(F, y)
 
 
 def outside_rows(model: Model, X: Any) -> np.ndarray:

@@ -15,8 +15,8 @@ from distrff.fitting.problem import Problem, margin_problem
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.model.rows import exposed, without_exposure
-from distrff.solvers.losses import LOSSES, MARGINS, NOISES, Gamma, Loss, Poisson, Residual
+from distrff.solvers.losses import LOSSES, MARGINS, NOISES, Gamma, Poisson, Residual
+from distrff.solvers.objective import Loss
 from distrff.utils.validation import float_array, is_number, one_of, positive
 
 # The base of models of a convex loss, and of classifiers among them.
@@ -411,6 +411,8 @@ class KernelRegressor(LossRegressor, LossEstimator):
         if exposure is None:
             return super().predict(X, outside=outside)
         self._check_exposure()
+        from distrff.io.open import without_exposure  # with the readers of all storages
+
         X, e = without_exposure(X, exposure)
         return (super().predict(X, outside=outside).T * e.T).T
 
@@ -420,8 +422,11 @@ class KernelRegressor(LossRegressor, LossEstimator):
         return super().score(*self._rates(X, y, sample_weight, exposure))
 
     def _rates(self, X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any, Any]:
-        if exposure is not None:
-            self._check_exposure()
+        if exposure is None:
+            return X, y, sample_weight
+        self._check_exposure()
+        from distrff.io.open import exposed  # as above
+
         return exposed(X, y, sample_weight, exposure, weighted=self.loss == "poisson")
 
     def _check_exposure(self) -> None:

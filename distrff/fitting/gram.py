@@ -33,7 +33,7 @@ from distrff.fitting.rows import MappedRows, RowReduction, by_sum
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import NO_FOLDS, Folds, HashFolds
-from distrff.solvers.losses import Loss
+from distrff.solvers.objective import Loss
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
     FoldErrors,

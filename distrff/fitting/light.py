@@ -45,12 +45,13 @@ from distrff.solvers.lbfgs import (
     Precondition,
     Preconditioner,
 )
-from distrff.solvers.losses import Loss, MarginLoss
+from distrff.solvers.losses import MarginLoss
 from distrff.solvers.objective import (
     Certificate,
     DualBundle,
     Evaluation,
     History,
+    Loss,
     MarginSums,
     Point,
     RowWeights,

@@ -33,7 +33,7 @@ from distrff.preprocessing.folds import (
     RowsOfFolds,
     folds_by,
 )
-from distrff.solvers.losses import Loss, Squared
+from distrff.solvers.objective import Loss, Squared
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import in_one_line

@@ -16,7 +16,6 @@ from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.rows import ColumnStatistics
-from distrff.model.intervals import JudgingLoss, LossSums
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds
@@ -510,9 +509,19 @@ def _of_a_loss(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, A
         variance = s @ np.square(y - s @ y / s.sum()) / s.sum()
         values |= _scores(float((s @ np.square(y - predicted)).mean() / s.sum()), variance)
         values["constant_rmse"] = float(np.sqrt(variance.mean()))
-    if (loss := JudgingLoss.of(model.loss)) is not None:
+    if (name := model.judge) is not None:
         Y = np.broadcast_to(y, predicted.shape)
-        values |= LossSums.of(loss, result.targets.shift, predicted, Y, s).scores()
+        if model.quantiles:
+            tau = np.broadcast_to(model.quantiles, len(Y.T))
+            pairs = zip(Y.T, tau, strict=True)
+            best = [np.quantile(one, q, weights=s, method="inverted_cdf") for one, q in pairs]
+        else:
+            best = np.log(np.maximum(s @ Y / s.sum(), np.finfo(float).tiny))
+        mean, constant = (
+            s @ model.losses(F, Y) / s.sum() for F in (judged.F, np.broadcast_to(best, Y.shape))
+        )
+        d2 = float(np.mean(1 - mean / constant)) if (constant > 0).all() else None
+        values |= {name: float(mean.mean()), f"constant_{name}": float(constant.mean()), "d2": d2}
     return values
 
 

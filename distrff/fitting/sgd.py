@@ -51,8 +51,7 @@ from distrff.fitting.result import AlphaSearch, FitResult, coef_and_intercept, i
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, drift_message, drift_shares
-from distrff.solvers.losses import Loss
-from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
+from distrff.solvers.objective import Evaluation, Loss, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import (
     EPSILON,

@@ -1,17 +1,19 @@
-"""Opening whatever holds rows: stored X and y as they are, tables of mixed columns through steps."""
+"""Opening whatever holds rows: stored X and y as they are, tables through steps, counts as rates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import dask
+import numpy as np
 from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import arrays_dataset, as_frame, is_table, paired, persisted_text, with_groups
-from distrff.io.dataset import Dataset, values_of, with_readers
+from distrff.io.dataset import Dataset, Form, Reader, Rows, Span, values_of, with_readers
 from distrff.io.parquet_rows import MAGIC, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, PARQUET_SUFFIXES, Location, Options, first_bytes
 from distrff.io.tables import (
@@ -39,7 +41,8 @@ from distrff.io.zarr_rows import (
     stored_beside,
 )
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import FIELDS, TableSteps
+from distrff.utils.text import listed
 
 
 def open_dataset(
@@ -423,3 +426,148 @@ def is_raw(path: Any, storage_options: Options) -> bool:
         if any(c in inner for c in GLOB_CHARACTERS):
             return any(fs.isfile(file) and not file.endswith(PARQUET_SUFFIXES) for file in fs.glob(inner))
     return False
+
+
+# Rates: targets that are divided by a column of exposures.
+
+
+def with_rates(dataset: Dataset, exposure: str, *, weighted: bool) -> Dataset:
+    """The dataset with y/e in the place of y, for the column e beside X, and with weights s·e if `weighted`.
+
+    Of counts y with means e·μ the deviance is e times that of the rates y/e with means μ, so that a model of
+    rates needs to know no more of exposures; of amounts it is the same.
+    """
+    if exposure not in dataset.id_readers:
+        known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
+        raise InputError(
+            f"there is no column {exposure!r} of exposures beside X, where there is {known}; open the "
+            f"dataset with extra=[{exposure!r}]"
+        )
+    if dataset.id_dtypes[exposure].kind not in "biuf":
+        raise InputError(f"the exposures {exposure!r} are no numbers, but {dataset.id_dtypes[exposure]}")
+    reader = RatedReader(dataset.reader, dataset.id_readers[exposure], exposure, weighted)
+    return replace(
+        dataset, reader=reader, y_dtype=np.dtype(np.float64), has_weights=weighted or dataset.has_weights
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RatedReader(Reader):
+    """The rows of a reader with rates for targets."""
+
+    reader: Reader
+    exposures: Reader  # as its y
+    name: str
+    weighted: bool
+
+    @property
+    def fields(self) -> Collection[str]:  # type: ignore[override]
+        return {*self.reader.fields, *(["sample_weight"] if self.weighted else [])}
+
+    @property
+    def are_delayed(self) -> bool:  # type: ignore[override]
+        return self.reader.are_delayed or self.exposures.are_delayed
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
+        if not {"y", "sample_weight"} & set(fields):
+            return self.reader.rows(start, stop, fields)
+        rows = self.reader.rows(start, stop, tuple(dict.fromkeys((*fields, "y"))))
+        exposures = self.exposures.rows(start, stop, ("y",))
+        return RatedRows(start, stop, rows, exposures, self.name, self.weighted)
+
+    def form(self, field: str) -> Form:
+        shape, dtype = self.reader.form("y" if field == "sample_weight" else field)
+        return Form(shape[:1], np.dtype(np.float64)) if field == "sample_weight" else Form(shape, dtype)
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        return self.reader.row_chunks("y" if field == "sample_weight" else field)
+
+
+@dataclass(frozen=True)
+class RatedRows(Rows):
+    """Rows of which y is divided by the exposures."""
+
+    rows: Rows
+    exposures: Rows
+    name: str
+    weighted: bool
+
+    def spans(self) -> Iterable[Iterator[Span]]:
+        # A tile of each at a time: targets and exposures may be stored in other chunks.
+        yield self._rated()
+
+    def _rated(self) -> Iterator[Span]:
+        n_rows = self.stop - self.start if self.stop - self.start < _RATED_ROWS else _RATED_ROWS
+        for block, of_exposure in zip(self.rows.tiles(n_rows), self.exposures.tiles(n_rows), strict=True):
+            e = np.ravel(np.asarray(of_exposure.y, dtype=np.float64))
+            check_exposures(e, self.name, block.start)
+            span: Span = {"X": block.X} if block.X is not None else {}
+            if block.y is not None:
+                y = np.asarray(block.y, dtype=np.float64)
+                span["y"] = y / (e if y.ndim == 1 else e[:, None])
+            s = block.sample_weight
+            if self.weighted:
+                s = e if s is None else s * e
+            yield span | ({} if s is None else {"sample_weight": s})
+
+
+_RATED_ROWS = 2**14
+
+
+def check_exposures(exposure: np.ndarray, name: str, start: int = 0) -> None:
+    """Raise InputError for an exposure that is not a positive, finite number, naming its row."""
+    wrong = ~(np.isfinite(exposure) & (exposure > 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"exposures must be positive numbers, got {exposure[row]:g} in row {start + row} of {name}; drop "
+            f"such rows"
+        )
+
+
+def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool) -> tuple[Any, Any, Any]:
+    """X, y and weights with rates y/e for y and, if `weighted`, weights s·e; see `with_rates`.
+
+    The exposures are an array, or the name of a column: of a dataset one beside X, of a frame one that X then
+    is without.
+    """
+    if isinstance(X, Dataset):
+        if not isinstance(exposure, str):
+            raise InputError(
+                f"a dataset has its exposures in a column beside X: open it with extra=[…] and give the "
+                f"name, got {type(exposure).__name__}"
+            )
+        return with_rates(X, exposure, weighted=weighted), y, sample_weight
+    X, e = without_exposure(X, exposure)
+    if y is None:
+        raise InputError("exposures divide y, and y is missing; give it")
+    y, s = (plain_or_lazy(values) for values in (y, sample_weight))
+    if isinstance(y, np.ndarray) and isinstance(e, np.ndarray) and len(y) != len(e):
+        raise InputError(f"y has {len(y)} rows but exposure has {len(e)}; they must have the same length")
+    rates = (y.T / e.T).T  # row by row, of one target or several
+    return X, rates, (sample_weight if not weighted else e if s is None else s * e)
+
+
+def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
+    """X without the column that holds the exposures, if they are named, and the exposures, one a row."""
+    name = "exposure"
+    if isinstance(exposure, str):
+        X, name = as_frame(X), repr(exposure)
+        if not is_dataframe_like(X) or exposure not in X.columns:
+            raise InputError(
+                f"X has no column {exposure!r} of exposures; name one of a frame, or give an array"
+            )
+        X, exposure = X.drop(columns=[exposure]), X[exposure]
+    e = plain_or_lazy(exposure)
+    if isinstance(e, np.ndarray):
+        e = e.reshape(len(e), -1)[:, 0] if e.ndim == 2 and e.shape[1] == 1 else e
+        if e.ndim != 1:
+            raise InputError(f"exposures must be one number a row, got shape {e.shape}")
+        check_exposures(e, name)
+    return X, e
+
+
+def plain_or_lazy(values: Any) -> Any:
+    """An array of what is in memory; None and collections of dask as they are."""
+    lazy = values is None or dask.is_dask_collection(values)
+    return values if lazy else np.asarray(as_frame(values), dtype=np.float64)

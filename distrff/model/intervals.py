@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
-from scipy.special import xlogy
 
 from distrff.errors import DataWarning, InputError, ModelFileError, NonFiniteError, warn
-from distrff.utils.arrays import Sums, in_one_layout
+from distrff.utils.arrays import in_one_layout
 from distrff.utils.validation import is_number
 
 # Quantiles of weighted numbers from buckets of fixed edges: mergeable, deterministic, with a known error.
@@ -330,128 +328,3 @@ class Intervals:
         counts, floors = {name: metadata[name] for name in _COUNTS}, tuple(metadata["floors"])
         n, source = len(sketches) - len(floors), metadata["source"]
         return cls(sketches[:n], source, **counts, scaled=sketches[n:], floors=floors)
-
-
-# Losses other than squares, beside those of the best constant.
-
-
-@dataclass(frozen=True)
-class JudgingLoss:
-    """The loss of rows that a model of quantiles, counts or amounts is judged by.
-
-    Of quantiles it is the pinball loss max(τ·r, (τ − 1)·r) of r = y − f; of counts and amounts the unit
-    deviance 2·(g(y) − g(μ) − g′(μ)·(y − μ)) with g = y·ln y or −ln y.
-    """
-
-    kind: str
-    quantile: tuple[float, ...] = ()
-
-    NAMES: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
-    )
-
-    @classmethod
-    def of(cls, loss: Mapping[str, Any] | None) -> JudgingLoss | None:
-        """That of a model's `loss`; None of one that is judged by squares."""
-        if loss is None or loss["loss"] not in cls.NAMES:
-            return None
-        return cls(loss["loss"], tuple(loss.get("quantile", ())))
-
-    @property
-    def name(self) -> str:
-        return self.NAMES[self.kind]
-
-    def merge(self, other: JudgingLoss) -> JudgingLoss:
-        return self
-
-    def of_rows(self, P: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """The losses of predictions P (n, k) and targets Y, which may be one column."""
-        if self.kind == "quantile":
-            R, tau = Y - P, np.array(self.quantile)
-            return np.maximum(tau * R, (tau - 1) * R)
-        if (Y < 0).any() or (self.kind == "gamma" and not (Y > 0).all()):
-            bound = "≥" if self.kind == "poisson" else ">"
-            raise InputError(f"the {self.kind} deviance is of targets {bound} 0, got {Y.min():g}")
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            if self.kind == "poisson":
-                return 2 * (xlogy(Y, Y / P) - Y + P)
-            return 2 * (Y / P - 1 - np.log(Y / P))
-
-    def generator(self, Y: np.ndarray) -> np.ndarray:
-        """g(y), of which deviances from the mean ȳ are sums: Σ s·loss = 2·(Σ s·g(y) − Σs·g(ȳ))."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return xlogy(Y, Y) if self.kind == "poisson" else -np.log(Y)
-
-
-@dataclass(frozen=True, eq=False)
-class LossSums(Sums):
-    """Sums over rows of the losses of k targets, or of k quantiles of one.
-
-    The best constant is the mean, or the quantile of a sketch, which is within 2⁻¹¹ of |y − shift|.
-    """
-
-    of_rows: JudgingLoss
-    weight: float
-    total: np.ndarray  # (k,): Σ s·y
-    generator: np.ndarray  # (k,): Σ s·g(y); zeros of quantiles
-    loss: np.ndarray  # (k,): Σ s·loss
-    covered: np.ndarray  # (k,): Σ s·[y ≤ f]
-    targets: tuple[QuantileSketch, ...]  # of y − shift, of quantiles
-
-    @classmethod
-    def of(cls, loss: JudgingLoss, shift: np.ndarray, P: np.ndarray, Y: np.ndarray, s: np.ndarray) -> Self:
-        """The sums of predictions P (n, k) and targets Y of the same shape."""
-        losses, is_quantile = loss.of_rows(P, Y), bool(loss.quantile)
-        sketches = [
-            QuantileSketch.of(one, s) for one in (Y - shift).T[: 1 if len(loss.quantile) > 1 else None]
-        ]
-        return cls(
-            loss,
-            float(s.sum()),
-            s @ Y,
-            s @ (np.zeros_like(Y) if is_quantile else loss.generator(Y)),
-            s @ losses,
-            s @ (Y <= P),
-            tuple(sketches) if is_quantile else (),
-        )
-
-    def of_outputs(self) -> dict[str, np.ndarray]:
-        """Mean loss, that of the best constant, and d2, the share of it that the model explains, of each
-        output; of quantiles also the share of rows that are at most the prediction."""
-        name, mean, constant = self.of_rows.name, self.loss / self.weight, self._constant()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            d2 = np.where(constant > 0, 1 - mean / constant, np.nan)
-        found = {name: mean, f"constant_{name}": constant, "d2": d2}
-        return found | ({"covered": self.covered / self.weight} if self.targets else {})
-
-    def scores(self) -> dict[str, float]:
-        """Their means over the outputs; d2 is NaN where no output has one."""
-        found = self.of_outputs()
-        d2 = found["d2"][~np.isnan(found["d2"])]
-        means = {
-            name: float(values.mean()) for name, values in found.items() if name not in ("d2", "covered")
-        }
-        return means | {"d2": float(d2.mean()) if len(d2) else float("nan")}
-
-    def bands(self) -> list[dict[str, float]]:
-        """Of each pair of quantiles τ and 1 − τ the share of rows between them, and their interval score.
-
-        With α = 2τ the score u − l + (2/α)·(l − y)₊ + (2/α)·(y − u)₊ (Gneiting and Raftery 2007, JASA 102,
-        equation 43) is 2/α times the sum of both pinball losses.
-        """
-        tau, found = self.of_rows.quantile, []
-        for i, low in enumerate(tau):
-            for j in range(i + 1, len(tau)):
-                if abs(low + tau[j] - 1) < 1e-9:
-                    covered = float(self.covered[j] - self.covered[i]) / self.weight
-                    score = float(self.loss[i] + self.loss[j]) / low / self.weight
-                    found.append({"nominal": tau[j] - low, "coverage": covered, "interval_score": score})
-        return found
-
-    def _constant(self) -> np.ndarray:
-        """The mean loss of the best constant, of each output."""
-        if not self.targets:
-            g = self.of_rows.generator
-            return 2 * (self.generator / self.weight - g(self.total / self.weight))
-        pairs = np.broadcast(np.array(self.targets, dtype=object), self.of_rows.quantile)
-        return np.array([sketch.pinball(tau) for sketch, tau in pairs])

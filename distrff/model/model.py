@@ -14,7 +14,7 @@ from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
-from distrff.model.intervals import INTERVAL_METHODS, Intervals, JudgingLoss, class_scores
+from distrff.model.intervals import INTERVAL_METHODS, Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
@@ -25,7 +25,6 @@ from distrff.preprocessing.coding import (
 )
 from distrff.preprocessing.folds import Folds, Keys, Memberships
 from distrff.preprocessing.table import TableSteps
-from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.random import resolve_seed
@@ -35,6 +34,8 @@ from distrff.utils.validation import check_count, one_of
 Posterior = PosteriorFactor | PosteriorSamples
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
+JUDGES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
+"""What models of these losses are judged by; those of others by squares."""
 _BY_BAND = "method='quantile'"
 STD_OF = ("f", "observation")
 
@@ -134,7 +135,12 @@ class Model:
         """The name of the model's score."""
         if self.is_classifier or self.is_multilabel:
             return "accuracy"
-        return "r2" if JudgingLoss.of(self.loss) is None else "d2"
+        return "d2" if self.judge else "r2"
+
+    @property
+    def judge(self) -> str | None:
+        """The name of the loss that judges predictions of numbers in the place of squares."""
+        return None if self.loss is None else JUDGES.get(self.loss["loss"])
 
     @property
     def n_columns(self) -> int:
@@ -281,6 +287,20 @@ class Model:
         F = self.of_link(F)
         return F[:, 0] if self.y_is_1d else F
 
+    def losses(self, F: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Losses of values of f and targets of the same shape, by which the model is judged.
+
+        Raises InputError for targets that counts or amounts cannot be.
+        """
+        if self.loss is None or not self.judge:
+            return np.square(self.of_link(F) - Y)
+        if not self.quantiles and ((Y < 0).any() or (self.loss["loss"] == "gamma" and not (Y > 0).all())):
+            bound = "≥" if self.loss["loss"] == "poisson" else ">"
+            raise InputError(f"targets of this model are {bound} 0, got {Y.min():g}; leave such rows out")
+        from distrff.solvers.losses import losses_of_rows  # as above
+
+        return losses_of_rows(self.loss, self.of_link(F) if self.quantiles else F, Y)
+
     def of_link(self, F: np.ndarray) -> np.ndarray:
         """Predictions from values of f: its exponential where f is a logarithm, quantiles in their order."""
         if self.loss is None:
@@ -331,6 +351,8 @@ class Model:
         """Probability of each class, (n_rows, n_classes), from decision values."""
         self.check_has_probabilities()
         assert self.likelihood is not None
+        from distrff.solvers.losses import NOISES  # which ridge does without
+
         loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
         if self.n_outputs == 1:
             # Not 1 − p, which loses all digits of a small p: every Ψ here is symmetric, so Ψ(−f) is the other

@@ -15,7 +15,6 @@ from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model, posterior_arrays, posterior_of
 from distrff.preprocessing.coding import coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
-from distrff.solvers.losses import LOSSES, NOISES
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
@@ -157,6 +156,8 @@ def _predict_a_row(model: Model) -> None:
 def _has_its_noise(model: Model) -> bool:
     if model.likelihood is None:
         return True
+    from distrff.solvers.losses import NOISES  # which ridge does without
+
     noise, sigma = model.likelihood["noise"], model.likelihood["sigma"]
     return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
 
@@ -164,6 +165,8 @@ def _has_its_noise(model: Model) -> bool:
 def _has_its_loss(model: Model) -> bool:
     if model.loss is None:
         return True
+    from distrff.solvers.losses import LOSSES  # as above
+
     tau = model.quantiles
     several = len(tau) <= 1 or len(tau) == model.n_outputs
     are_shares = all(is_number(one) and 0 < one < 1 for one in tau) and list(tau) == sorted(tau)

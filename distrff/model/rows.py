@@ -30,7 +30,7 @@ from distrff.io.arrays import (
     weights_of,
     with_groups,
 )
-from distrff.io.dataset import Dataset, check_exposures, check_lengths, values_of, with_rates
+from distrff.io.dataset import Dataset, check_lengths, values_of
 from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps, refuse_other_steps
 from distrff.utils.arrays import as_columns
@@ -205,57 +205,6 @@ def rows_for(
     if with_target:
         check_target(model, dataset)
     return dataset
-
-
-def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool) -> tuple[Any, Any, Any]:
-    """X, y and weights with rates y/e for y and, if `weighted`, weights s·e; see `with_rates`.
-
-    The exposures are an array, or the name of a column: of a dataset one beside X, of a frame one that X then
-    is without.
-    """
-    if exposure is None:
-        return X, y, sample_weight
-    if isinstance(X, Dataset):
-        if not isinstance(exposure, str):
-            raise InputError(
-                f"a dataset has its exposures in a column beside X: open it with extra=[…] and give the "
-                f"name, got {type(exposure).__name__}"
-            )
-        return with_rates(X, exposure, weighted=weighted), y, sample_weight
-    X, e = without_exposure(X, exposure)
-    if y is None:
-        raise InputError("exposures divide y, and y is missing; give it")
-    y, s = (plain_or_lazy(values) for values in (y, sample_weight))
-    if isinstance(y, np.ndarray) and isinstance(e, np.ndarray):
-        if len(y) != len(e):
-            raise InputError(f"y has {len(y)} rows but exposure has {len(e)}; they must have the same length")
-    rates = (y.T / e.T).T  # row by row, of one target or several
-    return X, rates, (sample_weight if not weighted else e if s is None else s * e)
-
-
-def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
-    """X without the column that holds the exposures, if they are named, and the exposures, one a row."""
-    name = "exposure"
-    if isinstance(exposure, str):
-        X, name = as_frame(X), repr(exposure)
-        if not is_dataframe_like(X) or exposure not in X.columns:
-            raise InputError(
-                f"X has no column {exposure!r} of exposures; name one of a frame, or give an array"
-            )
-        X, exposure = X.drop(columns=[exposure]), X[exposure]
-    e = plain_or_lazy(exposure)
-    if isinstance(e, np.ndarray):
-        e = e.reshape(len(e), -1)[:, 0] if e.ndim == 2 and e.shape[1] == 1 else e
-        if e.ndim != 1:
-            raise InputError(f"exposures must be one number a row, got shape {e.shape}")
-        check_exposures(e, name)
-    return X, e
-
-
-def plain_or_lazy(values: Any) -> Any:
-    """An array of what is in memory; None and collections of dask as they are."""
-    lazy = values is None or dask.is_dask_collection(values)
-    return values if lazy else np.asarray(as_frame(values), dtype=np.float64)
 
 
 def through_steps(

@@ -11,14 +11,15 @@ are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ*(−a, y) =
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, expit, log_ndtr, xlog1py, xlogy
 
+from distrff.solvers.objective import Loss
 from distrff.utils.validation import positive
 
 _ROOT_TWO = np.sqrt(2.0)
@@ -27,107 +28,6 @@ _NEWTON_STEPS = 12
 _FAR = 1e3  # clear margins; the share of a best constant beyond underflows to 0
 
 Function = Callable[..., np.ndarray]
-
-
-class Loss(Protocol):
-    """ℓ(f, y), convex in f.
-
-    Attributes
-    ----------
-    clear_margin : float
-        The |f| beyond which a row is clearly on its side of a boundary; 1 of coded numbers.
-    is_hinge : bool
-        Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
-    value_at_zero : float
-        ℓ(0, y) of rows with a free side.
-    far_value : float
-        The ℓ of a row so far off that it would hide the others in a relative error of the objective.
-    negligible : float
-        An ℓ that is as good as 0, of losses whose objective may be 0 but for rounding.
-    middle : float
-        The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
-    units : str
-        What f and y are in: "moments", a power of two near the standard deviation, around the mean; "spread",
-        the robust spread around the median; or "own", those of y, of which f is the logarithm.
-    least_target : float
-        The smallest y that has a loss.
-    """
-
-    clear_margin: Any = 1.0
-    far_value: Any = np.inf
-    negligible: ClassVar[float] = 0.0
-    units: ClassVar[str] = "moments"
-    least_target: ClassVar[float] = -np.inf
-    is_hinge: ClassVar[bool] = False
-    value_at_zero: Any = 0.0
-    middle: ClassVar[float] = 0.0
-
-    @property
-    def mean_curvature(self) -> float:
-        """The mean of ℓ″ for |f| < c at the middle y, c the clear margin: (ℓ′(c) − ℓ′(−c))/2c.
-
-        It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
-        """
-        c = self.clear_margin
-        at_ends = self.derivative(np.array([[-c], [c]]), np.full((2, 1), self.middle))
-        return float(np.mean(at_ends[1] - at_ends[0]) / (2 * c))  # over the outputs, where these differ
-
-    @property
-    def curvature(self) -> Any:
-        """The smallest upper bound of ℓ″; infinite where ℓ′ jumps, and of the exponential."""
-        return np.inf
-
-    @property
-    def is_smooth(self) -> bool:
-        """Whether ℓ′ is continuous."""
-        return bool(np.all(np.isfinite(self.curvature)))
-
-    def of_outputs(self, outputs: Sequence[int]) -> Loss:
-        """The loss of some of the outputs, side by side."""
-        return self
-
-    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """ℓ(f, y)."""
-
-    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """∂ℓ/∂f; where it jumps, any of the slopes there."""
-
-    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """ℓ″; 0 where ℓ′ jumps; where ℓ″ jumps, its value on one side."""
-
-    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """ℓ*(−a, y), infinite outside its domain."""
-
-    def rounded(self, epsilon: Any) -> Loss:
-        """A loss of curvature 1/ε, below this one and near it; the loss itself where that is smooth.
-
-        Its −ℓ′ is within the box of this loss, hence a dual candidate for it.
-        """
-        return self
-
-    def free_side(self, y: np.ndarray) -> np.ndarray:
-        """The sign of f towards which ℓ falls to 0 for ever; 0 where ℓ grows on both sides."""
-        return np.zeros_like(y)
-
-
-@dataclass(frozen=True)
-class Squared(Loss):
-    """(y − f)², for numbers or ±1."""
-
-    curvature: ClassVar[float] = 2.0
-
-    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.square(y - f)
-
-    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return 2 * (f - y)
-
-    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.full(np.broadcast(f, y).shape, 2.0)
-
-    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
-        # The supremum of −a·f − (y − f)² is at f = y − a/2.
-        return a * (a / 4 - y)
 
 
 class MarginLoss(Loss):
@@ -540,4 +440,13 @@ LOSSES = (
     "quantile", "huber", "epsilon_insensitive", "squared_epsilon_insensitive", "poisson", "gamma",
 )  # fmt: skip
 """Those of numbers, by the names that estimators have for them."""
+
+
+def losses_of_rows(loss: Mapping[str, Any], F: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Pinball losses of quantiles, or unit deviances, of values F (n, k) of f and targets."""
+    if loss["loss"] == "quantile":
+        return Residual.quantile(np.array(loss["quantile"])).value(F, Y)
+    return 2 * (Poisson() if loss["loss"] == "poisson" else Gamma()).value(F, Y)
+
+
 MARGINS = {"hinge": Hinge, "squared_hinge": SquaredHinge}

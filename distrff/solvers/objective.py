@@ -5,16 +5,15 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from distrff.errors import FitStopped
-from distrff.solvers.losses import Loss
 from distrff.utils.arrays import Sums
 from distrff.utils.process import one_blas_thread
 
@@ -114,6 +113,110 @@ def in_lockstep(
                 requests[key] = request
         responses = respond(requests) if requests else {}
     return results
+
+
+# What a row costs. Sweeps and solvers know no more of a loss than this; those that are named are in `losses`.
+
+
+class Loss(Protocol):
+    """ℓ(f, y), convex in f.
+
+    Attributes
+    ----------
+    clear_margin : float
+        The |f| beyond which a row is clearly on its side of a boundary; 1 of coded numbers.
+    is_hinge : bool
+        Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
+    value_at_zero : float
+        ℓ(0, y) of rows with a free side.
+    far_value : float
+        The ℓ of a row so far off that it would hide the others in a relative error of the objective.
+    negligible : float
+        An ℓ that is as good as 0, of losses whose objective may be 0 but for rounding.
+    middle : float
+        The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
+    units : str
+        What f and y are in: "moments", a power of two near the standard deviation, around the mean; "spread",
+        the robust spread around the median; or "own", those of y, of which f is the logarithm.
+    least_target : float
+        The smallest y that has a loss.
+    """
+
+    clear_margin: Any = 1.0
+    far_value: Any = np.inf
+    negligible: ClassVar[float] = 0.0
+    units: ClassVar[str] = "moments"
+    least_target: ClassVar[float] = -np.inf
+    is_hinge: ClassVar[bool] = False
+    value_at_zero: Any = 0.0
+    middle: ClassVar[float] = 0.0
+
+    @property
+    def mean_curvature(self) -> float:
+        """The mean of ℓ″ for |f| < c at the middle y, c the clear margin: (ℓ′(c) − ℓ′(−c))/2c.
+
+        It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
+        """
+        c = self.clear_margin
+        at_ends = self.derivative(np.array([[-c], [c]]), np.full((2, 1), self.middle))
+        return float(np.mean(at_ends[1] - at_ends[0]) / (2 * c))  # over the outputs, where these differ
+
+    @property
+    def curvature(self) -> Any:
+        """The smallest upper bound of ℓ″; infinite where ℓ′ jumps, and of the exponential."""
+        return np.inf
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether ℓ′ is continuous."""
+        return bool(np.all(np.isfinite(self.curvature)))
+
+    def of_outputs(self, outputs: Sequence[int]) -> Loss:
+        """The loss of some of the outputs, side by side."""
+        return self
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """ℓ(f, y)."""
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """∂ℓ/∂f; where it jumps, any of the slopes there."""
+
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """ℓ″; 0 where ℓ′ jumps; where ℓ″ jumps, its value on one side."""
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """ℓ*(−a, y), infinite outside its domain."""
+
+    def rounded(self, epsilon: Any) -> Loss:
+        """A loss of curvature 1/ε, below this one and near it; the loss itself where that is smooth.
+
+        Its −ℓ′ is within the box of this loss, hence a dual candidate for it.
+        """
+        return self
+
+    def free_side(self, y: np.ndarray) -> np.ndarray:
+        """The sign of f towards which ℓ falls to 0 for ever; 0 where ℓ grows on both sides."""
+        return np.zeros_like(y)
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """(y − f)², for numbers or ±1."""
+
+    curvature: ClassVar[float] = 2.0
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.square(y - f)
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return 2 * (f - y)
+
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.full(np.broadcast(f, y).shape, 2.0)
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        # The supremum of −a·f − (y − f)² is at f = y − a/2.
+        return a * (a / 4 - y)
 
 
 # Objectives and their bounds.

@@ -29,8 +29,7 @@ from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
 from distrff.solvers.lbfgs import lbfgs
-from distrff.solvers.losses import Loss
-from distrff.solvers.objective import Evaluation
+from distrff.solvers.objective import Evaluation, Loss
 from distrff.utils.linalg import transposed_product, values_of
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")

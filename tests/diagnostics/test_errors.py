@@ -59,7 +59,7 @@ def test_regression_scores_are_those_of_scikit_learn(rng, k, weighted, cuts):
 def test_r2_of_equal_targets_is_not_defined(targets, predictions):
     """scikit-learn has 0 or 1, which a mean over targets or folds takes for a result."""
     Y, F = (np.reshape(np.array(A, float), (2, -1)) for A in (targets, predictions))
-    model = SimpleNamespace(loss=None, n_targets=Y.shape[1], has_band=False, of_link=lambda F: F)
+    model = SimpleNamespace(judge=None, n_targets=Y.shape[1], has_band=False, of_link=lambda F: F)
     errors = NumberErrors.of(model, F, Y, np.ones(2), np.arange(2), np.zeros(2, bool), 1)
     of_others = r2_score(Y[:, 1:], F[:, 1:]) if Y.shape[1] > 1 else np.nan
     np.testing.assert_equal(errors.scores()["r2"], of_others)

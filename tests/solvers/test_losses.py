@@ -13,9 +13,9 @@ from distrff.solvers.losses import (
     Probit,
     Residual,
     SmoothedHinge,
-    Squared,
     SquaredHinge,
 )
+from distrff.solvers.objective import Squared
 
 SMOOTH = [
     Squared(), SquaredHinge(), SmoothedHinge(0.3), SmoothedHinge(1e-3), Logistic(), Logistic(0.2),

@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 from threadpoolctl import threadpool_limits
 
-from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
+from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, SquaredHinge
 from distrff.solvers.objective import (
     Certificate,
     DualBundle,
     DualCandidate,
     Evaluation,
     RowWeights,
+    Squared,
     softmax_slopes,
     softmax_sums,
 )

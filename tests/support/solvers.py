@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from distrff.solvers.losses import Loss
-from distrff.solvers.objective import Evaluation, MarginSums, RowWeights, margin_sums, sided_weights
+from distrff.solvers.objective import Evaluation, Loss, MarginSums, RowWeights, margin_sums, sided_weights
 
 
 def gram(Z: np.ndarray, Y: np.ndarray, s: np.ndarray | None = None) -> np.ndarray:
