@@ -277,12 +277,13 @@ _FLOORS = 1.0, 0.1, 0.01, 0.001
 
 @dataclass(frozen=True, eq=False)
 class ScaledErrors(Sums):
-    """Sums of |y − f|/u of k targets for m floors a each, u² = a + std²/σ̂²."""
+    """Sums of |y − f|/u of k targets for m widths u each: u² = a + std²/σ̂² with floors a, or spreads at x."""
 
     weight: float
     logs: np.ndarray  # (m, k): Σ s·log u
     misses: np.ndarray  # (m, k): Σ s·|y − f|/u
     sketches: tuple[tuple[QuantileSketch, ...], ...]  # m times k
+    by_width: tuple[tuple[QuantileSketch, ...], ...]  # the same with weights s·u
 
     def best(self) -> np.ndarray:
         """The likeliest floor of each target, were errors of Laplace's law in units of u."""
@@ -294,12 +295,12 @@ class ScaledErrors(Sums):
 class ScaledErrorSum(ErrorSum):
     """Reduction to the `ScaledErrors` of a model with its posterior, or of the rows of one fold."""
 
-    floors: tuple[tuple[float, ...], ...] = ()  # m times k
+    floors: tuple[tuple[float, ...], ...] = ()  # m times k; () for the model's spreads at x
     folds: Folds | None = None
     fold: int = 0
 
     def size_bytes(self, n_rows: int) -> int:
-        return len(self.floors) * super().size_bytes(n_rows)
+        return 2 * max(1, len(self.floors)) * super().size_bytes(n_rows)
 
     def _of_block(self, model: Model, block: RowBlock, y: np.ndarray, s: np.ndarray) -> Any:
         X, Y = block.X, as_columns(np.asarray(y, dtype=np.float64))
@@ -312,23 +313,30 @@ class ScaledErrorSum(ErrorSum):
         rows = np.flatnonzero(judged & (s > 0))
         X, Y, s = chosen_rows(X, rows), Y[rows], s[rows]
         # Without rows a transform has nothing to do, and a map may refuse it.
-        V = as_columns(model.relative_variance(X)) if len(rows) else Y
-        E = np.abs(Y - model.decision(X)) if len(rows) else Y
-        logs, misses, sketches = [], [], []
-        for floors in self.floors:
-            U = np.sqrt(V + np.array(floors))
+        E = np.abs(Y - model.values(X)) if len(rows) else Y
+        logs, misses, sketches, by_width = [], [], [], []
+        for U in self._widths(model, X) if len(rows) else [np.ones_like(Y)] * max(1, len(self.floors)):
             scores = E / U
             logs.append(s @ np.log(U))
             misses.append(s @ scores)
             sketches.append(tuple(QuantileSketch.of(one, s) for one in scores.T))
-        return ScaledErrors(float(s.sum()), np.array(logs), np.array(misses), tuple(sketches))
+            by_width.append(tuple(QuantileSketch.of(*pair) for pair in zip(scores.T, (U.T * s), strict=True)))
+        sums = np.array(logs), np.array(misses)
+        return ScaledErrors(float(s.sum()), *sums, tuple(sketches), tuple(by_width))
+
+    def _widths(self, model: Model, X: Any) -> list[np.ndarray]:
+        """Each u, of shape (n, k)."""
+        if not self.floors:
+            return [as_columns(model.spreads(X))]
+        V = as_columns(model.relative_variance(X))
+        return [np.sqrt(V + np.array(floors)) for floors in self.floors]
 
 
 def _scaled_errors(
     run: Run, model: Model, dataset: Dataset, groups: LabelCounts | None = None, **own: Any
 ) -> ScaledErrors:
-    """The errors of a model in units of its standard deviations, in a pass with these."""
-    light, sent = model.for_tasks(with_std=True)
+    """The errors of a model in units of its deviations, or of its spreads at x, in a pass with these."""
+    light, sent = model.for_tasks(with_std=bool(own.get("floors")))
     cuts = judging_cuts(model, dataset)
     reduction = ScaledErrorSum(light, cuts.tile_rows, model.n_outputs, **own)
     reduction, sent = _by_groups(reduction, dataset, groups, sent)
@@ -400,9 +408,43 @@ def scaled_out_of_fold(
     found: ScaledErrors = reduce(add, parts)
     best, intervals = found.best(), model.intervals
     assert intervals is not None
-    scaled = tuple(found.sketches[i][j] for j, i in enumerate(best))
+    scaled, by_width = ([of[i][j] for j, i in enumerate(best)] for of in (found.sketches, found.by_width))
     chosen = tuple(_FLOORS[i] for i in best)
-    return replace(model, intervals=replace(intervals, scaled=scaled, floors=chosen))
+    intervals = replace(intervals, scaled=tuple(scaled), floors=chosen)
+    return replace(model, intervals=_preferring(intervals, "deviation", by_width))
+
+
+def spread_out_of_fold(model: Model, dataset: Dataset, folds: FoldModels, spreads: FoldModels) -> Model:
+    """The model whose intervals out of fold have scores in spreads at x as well, each by the model of spreads
+    without the row's fold; a pass a fold, as above."""
+    run, parts = begin_run(), []
+    for fold in range(folds.folds.n_folds):
+        judge = replace(folds.of(model, fold), spread=(spreads.coef[fold], spreads.intercept[fold]))
+        parts.append(_scaled_errors(run, judge, dataset, folds=folds.folds, fold=fold))
+    found: ScaledErrors = reduce(add, parts)
+    assert model.intervals is not None
+    intervals = replace(model.intervals, residual=found.sketches[0])
+    return replace(model, intervals=_preferring(intervals, "residual", found.by_width[0]))
+
+
+_COMPARED_AT = 0.9  # the coverage at which methods are compared
+
+
+def _preferring(intervals: Intervals, method: str, by_width: Iterable[QuantileSketch]) -> Intervals:
+    """The intervals, with the method of least interval score; `by_width` are scores with weights s·u."""
+    if intervals.sketches[0].weight < 1 / (1 - _COMPARED_AT):
+        return intervals
+    scores = dict(intervals.scores)
+    for name, sketches in (("constant", intervals.sketches), (method, by_width)):
+        radii, alpha = intervals.radius(_COMPARED_AT, name), 1 - _COMPARED_AT
+        # In units of each target's constant intervals, for their sum to mean something.
+        units = [
+            one.interval_score(r, alpha)
+            for one, r in zip(intervals.sketches, intervals.radius(_COMPARED_AT), strict=True)
+        ]
+        found = [one.interval_score(r, alpha) for one, r in zip(sketches, radii, strict=True)]
+        scores[name] = float(np.mean(np.divide(found, np.maximum(units, np.finfo(float).tiny))))
+    return replace(intervals, scores=scores)
 
 
 def calibrated(model: Model, dataset: Dataset) -> Model:
@@ -435,7 +477,16 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     errors = errors_of(model, dataset, run=run, n_sketched=model.n_outputs, groups=groups)
     n_groups = 0 if groups is None else int(np.count_nonzero(groups.weights > 0))
     found = _with_intervals(model, errors, CALIBRATED, n_groups)
-    if model.posterior is None or not isinstance(model.targets, NumericTargets):
+    if not isinstance(model.targets, NumericTargets):
+        return found
+    assert found.intervals is not None
+    if model.intervals is not None:  # compared on other rows: by these it would cost the guarantee
+        found = replace(found, intervals=replace(found.intervals, scores=model.intervals.scores))
+    if model.spread is not None:
+        (residual,) = _scaled_errors(run, model, dataset, groups).sketches
+        assert found.intervals is not None
+        found = replace(found, intervals=replace(found.intervals, residual=residual))
+    if model.posterior is None:
         return found
     assert found.intervals is not None
     # Chosen by these rows, it would cost the guarantee.

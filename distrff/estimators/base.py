@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import dask
 import numpy as np
-from dask.base import tokenize
 from dask.utils import is_dataframe_like
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
@@ -21,7 +20,7 @@ from distrff.diagnostics.report import FitReport
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
-from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, PlanRefused, warn
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
@@ -43,11 +42,11 @@ from distrff.io.arrays import (
 )
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.storage import Location, saving_buffer_bytes
+from distrff.model.intervals import CALIBRATED
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import (
     ROWS_UNKNOWN,
-    block_by_block,
     check_columns,
     check_target,
     is_raw,
@@ -55,8 +54,7 @@ from distrff.model.rows import (
     through_steps,
 )
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.folds import Folds, Keys
-from distrff.utils.random import group_of
+from distrff.preprocessing.folds import Folds
 from distrff.utils.serialize import described
 from distrff.utils.text import listed
 
@@ -666,6 +664,49 @@ class NumberEstimator(RegressorMixin, KernelEstimator):
             )
         return score
 
+    def _with_intervals(self, method: str | None = None, *, how: str = "auto") -> Model:
+        """The model with its intervals, and what those of a method (`how`) take; "auto" what can be had."""
+        super()._with_intervals(method)
+        if how in ("auto", "deviation"):
+            self._with_deviations(required=how == "deviation")
+        if how == "residual" or (how == "auto" and self._tries_spread):
+            self._with_spread(required=how == "residual")
+        return self.model_
+
+    def _with_deviations(self, *, required: bool) -> None:
+        """Give the model intervals in standard deviations, where it has these or they are `required`."""
+
+    @property
+    def _tries_spread(self) -> bool:
+        """Whether a model of errors is fitted that nobody asked for by name."""
+        return True
+
+    def _with_spread(self, *, required: bool) -> None:
+        """Give the model a model of log |y − f| and scores in its units, from rows out of fold, at first use.
+
+        Raises InputError where there is none, if it is `required`.
+        """
+        model, folds, rows = self.model_, self._out_of_fold_models(), self._fit_rows
+        assert model.intervals is not None
+        is_calibrated = model.intervals.source == CALIBRATED
+        if model.intervals.residual or model.has_band or (is_calibrated and not required):
+            return
+        if folds is None or rows is None or is_calibrated:
+            if required:
+                why = "calibrate was called before" if is_calibrated else self._why_no_folds(folds)
+                raise InputError(
+                    f"method='residual' needs errors of rows of the fit that the model did not see: {why}; "
+                    f"ask for it once after a fit with folds, and calibrate after that"
+                )
+            return
+        from distrff.estimators.out_of_fold import with_spread  # with a fit of its own
+
+        try:
+            self.model_ = with_spread(self, model, rows, folds)
+        except (InputError, PlanRefused):
+            if required:
+                raise
+
     def _dataset(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Any:
         dataset = super()._dataset(X, y, sample_weight, groups)
         if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
@@ -867,7 +908,11 @@ def cross_val_predict(
         )
     # Those of the fit have the columns by which rows were held out.
     dataset = dataset if fitted._fit_rows is None else fitted._fit_rows
-    found = _lazily(fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method))
+    from distrff.estimators.out_of_fold import results_out_of_fold  # lazy arrays, and a fit
+
+    found = results_out_of_fold(
+        fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method)
+    )
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]
     in_memory = not isinstance(data, Dataset) and not dask.is_dask_collection(data)
@@ -892,32 +937,3 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
     else:
         copy.set_params(alpha="cv", alphas=[copy.alpha])
     return copy
-
-
-def _lazily(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> Any:
-    """The method's result for all rows, each by the model that left its fold out, as a dask array."""
-    import dask.array as da  # half a second, which a fit of rows in memory need not wait for
-
-    X = dataset.X
-    if X.numblocks[1] > 1:
-        X = X.rechunk({1: -1})
-    light = replace(model, report={}, steps=None, posterior=None, fold_models=folds)
-    kept = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
-    # An answer for no rows says shape and dtype, and refuses here what tasks would refuse later.
-    names = [place for place in folds.folds.places if isinstance(place, str)]
-    none = {name: np.empty(0, dataset.id_dtypes[name]) for name in names}
-    meta = light.out_of_fold(Keys(np.zeros(0, np.int64), none, np.zeros((0, model.n_columns))), method)
-    # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
-    # first row as a block of another array, and their columns likewise.
-    starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
-    numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
-    columns = [dataset.id_readers[name].lazy("y").rechunk((X.chunks[0],))[:, None] for name in names]
-    return block_by_block(_block, X, numbers, *columns, model=kept, names=names, method=method, meta=meta)
-
-
-def _block(
-    X: Any, start: np.ndarray, *columns: np.ndarray, model: Model, names: list[str], method: str
-) -> np.ndarray:
-    """The method's result for the rows of a block that begins at a row's number."""
-    of_rows = {name: values[:, 0] for name, values in zip(names, columns, strict=True)}
-    return model.out_of_fold(Keys(start[0, 0] + np.arange(X.shape[0]), of_rows, X), method)

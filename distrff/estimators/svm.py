@@ -258,8 +258,9 @@ class LossRegressor(NumberEstimator, LossEstimator):
         coverage : float
             In (0, 1): the share of new rows that should lie within. It may be another than that of the
             quantiles, but is best near it.
-        method : {"auto", "constant", "quantile"}
-            "quantile" is for several quantiles, which have no other; "constant" for all else.
+        method : {"auto", "constant", "residual", "quantile"}
+            "quantile" is for several quantiles, which have no other; "constant" and "residual" are as for
+            `KernelRidge.predict_interval`, and "auto" is the better one.
 
         Returns
         -------
@@ -270,8 +271,8 @@ class LossRegressor(NumberEstimator, LossEstimator):
         InputError
             Without calibration, for a fit without folds (``C="cv"`` has some), or whose rows are not at hand.
         """
-        one_of("method", method, ("auto", "constant", "quantile"))
-        self._with_intervals("predict_interval")
+        one_of("method", method, ("auto", "constant", "residual", "quantile"))
+        self._with_intervals("predict_interval", how=method)
         return self._answer(X, "predict_interval", coverage, method)
 
     def _loss(self) -> Loss:

@@ -114,6 +114,12 @@ class QuantileSketch:
         found = np.minimum(np.searchsorted(sums, q * sums[-1]), len(sums) - 1)
         return (lower[found] / 2 + upper[found] / 2)[()]  # their sum could overflow
 
+    def interval_score(self, radius: float, alpha: float) -> float:
+        """Σ w·(2r + (2/α)·(t − r)₊) over the numbers t, in the middles of their buckets."""
+        lower, upper = self.edges()
+        beyond = np.maximum(lower / 2 + upper / 2 - radius, 0.0)
+        return float(self.weights @ (2 * radius + 2 / alpha * beyond))
+
     def pinball(self, tau: float) -> float:
         """The mean pinball loss of the τ-quantile, of numbers in the middles of their buckets."""
         lower, upper = self.edges()
@@ -182,7 +188,7 @@ def _magnitudes(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 CALIBRATED, OUT_OF_FOLD = "calibrated", "out of fold"
-INTERVAL_METHODS = ("auto", "deviation", "constant", "quantile")
+INTERVAL_METHODS = ("auto", "constant", "deviation", "residual", "quantile")
 _SOURCES = (CALIBRATED, OUT_OF_FOLD)
 _COUNTS = ("n_rows", "n_outside", "n_unseen", "n_groups")
 INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
@@ -252,6 +258,9 @@ class Intervals:
     n_groups: int = 0  # that count; 0 where each row stands for itself
     scaled: tuple[QuantileSketch, ...] = ()  # of |y − f|/u of each target; () without standard deviations
     floors: tuple[float, ...] = ()  # a of each of these
+    residual: tuple[QuantileSketch, ...] = ()  # likewise, with u the spread that a second model has at x
+    # Interval scores of the methods that were compared on the rows of the fit, that of "constant" being 1.
+    scores: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Intervals {self}>"
@@ -259,6 +268,7 @@ class Intervals:
     def __str__(self) -> str:
         rows = f"{self.n_rows - self.n_outside:,} rows"
         deviations = ", also in standard deviations" if self.scaled else ""
+        deviations += ", also by the spread at x" if self.residual else ""
         if self.source != CALIBRATED:
             return f"out of fold, of {rows}, without a guarantee{deviations}"
         groups = f" of {self.n_groups:,} groups, for rows of new groups" if self.n_groups else ""
@@ -267,10 +277,10 @@ class Intervals:
     def radius(self, coverage: float, method: str = "constant") -> np.ndarray:
         """Radius for each target, or the largest score of a class in the set, shape (n_scores,).
 
-        By "deviation" it is to be multiplied by u(x). Infinite, with a DataWarning, where there are too few
-        rows or groups for the coverage.
+        By "deviation" and "residual" it is to be multiplied by u(x). Infinite, with a DataWarning, where
+        there are too few rows or groups for the coverage.
         """
-        c, sketches = checked_coverage(coverage), self.scaled if method == "deviation" else self.sketches
+        c, sketches = checked_coverage(coverage), self.sketches_of(method)
         # In fractions: (n + 1)·c is often whole, and a rounding above it would take one more row.
         if self.n_groups:
             units, n = "groups", Fraction(self.n_groups)
@@ -290,6 +300,14 @@ class Intervals:
         met = float(rank) * (1 - 2.0**-40) if self.n_groups else float(rank)
         return np.array([sketch.upper_at_rank(min(met, sketch.weight)) for sketch in sketches])
 
+    def sketches_of(self, method: str) -> tuple[QuantileSketch, ...]:
+        """The scores of a method."""
+        return {"deviation": self.scaled, "residual": self.residual}.get(method, self.sketches)
+
+    @property
+    def _all_sketches(self) -> tuple[QuantileSketch, ...]:
+        return self.sketches + self.scaled + self.residual
+
     def fits(self, n_scores: int) -> bool:
         """Whether it is of so many targets and consistent, as one from a file may not be."""
         counts = [getattr(self, name) for name in _COUNTS]
@@ -298,20 +316,23 @@ class Intervals:
             and self.source in _SOURCES
             and len(self.sketches) == n_scores
             and len(self.scaled) in (0, n_scores)
+            and len(self.residual) in (0, n_scores)
+            and all(name in INTERVAL_METHODS and is_number(one) for name, one in self.scores.items())
             and all(is_number(a) and 0 < a < math.inf for a in self.floors)
             and all(type(n) is int and 0 <= n < 2**63 for n in counts)
-            and all(sketch.is_valid() and len(sketch.keys) > 0 for sketch in self.sketches + self.scaled)
+            and all(one.is_valid() and len(one.keys) > 0 for one in self._all_sketches)
         )
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and metadata that `from_parts` reads."""
-        sketches = self.sketches + self.scaled
+        sketches = self._all_sketches
         ends = np.cumsum([len(sketch.keys) for sketch in sketches])
         keys = np.concatenate([sketch.keys for sketch in sketches])
         weights = np.concatenate([sketch.weights for sketch in sketches])
         arrays = dict(zip(INTERVAL_ARRAYS, (keys, weights, ends.astype(np.int64)), strict=True))
         counts = {name: getattr(self, name) for name in _COUNTS}
-        return arrays, {"source": self.source, **counts, "floors": list(self.floors)}
+        others = {"floors": list(self.floors), "n_residual": len(self.residual), "scores": dict(self.scores)}
+        return arrays, {"source": self.source, **counts, **others}
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Intervals:
@@ -323,8 +344,11 @@ class Intervals:
             raise ModelFileError("the ends of its intervals' sketches do not fit their keys")
         parts = zip(np.split(keys, ends[:-1]), np.split(weights, ends[:-1]), strict=True)
         sketches = tuple(QuantileSketch(*part) for part in parts)
-        # Earlier versions had neither groups nor scores in standard deviations.
-        metadata = {"n_groups": 0, "floors": [], **metadata}
+        # Earlier versions had neither groups nor scores in units of u.
+        metadata = {"n_groups": 0, "floors": [], "n_residual": 0, "scores": {}, **metadata}
         counts, floors = {name: metadata[name] for name in _COUNTS}, tuple(metadata["floors"])
-        n, source = len(sketches) - len(floors), metadata["source"]
-        return cls(sketches[:n], source, **counts, scaled=sketches[n:], floors=floors)
+        end = len(sketches) - int(metadata["n_residual"])
+        n = end - len(floors)
+        others: dict[str, Any] = {"floors": floors, "scores": metadata["scores"]}
+        others |= {"scaled": sketches[n:end], "residual": sketches[end:]}
+        return cls(sketches[:n], metadata["source"], **counts, **others)

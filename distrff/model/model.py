@@ -36,6 +36,7 @@ _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
 JUDGES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
 """What models of these losses are judged by; those of others by squares."""
+_LARGEST_LOG = 300.0  # far from the rows a spread may be anything, but never 0 nor infinite
 _BY_BAND = "method='quantile'"
 STD_OF = ("f", "observation")
 
@@ -87,6 +88,9 @@ class Model:
         refuse it.
     fold_models : FoldModels or None
         The models that judge rows of the fit, where these are judged; in no file.
+    spread : pair of ndarrays of shape (n_features, n_outputs) and (n_outputs,), or None
+        Coefficients and intercepts of a model of log |y − f|, on the same features: for intervals whose width
+        follows x.
 
     Notes
     -----
@@ -114,6 +118,7 @@ class Model:
     intervals: Intervals | None = None
     skips_missing: bool = False
     fold_models: FoldModels | None = None
+    spread: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         lay_out(self, "coef", "intercept")
@@ -372,7 +377,9 @@ class Model:
         Of a model of several quantiles there is "quantile" alone: from the first − r to the last + r, with r
         the likewise smallest distance of y outside these two, negative within (Romano, Patterson and Candès
         2019, "Conformalized quantile regression").
-        "auto" is the latter where the model has such scores and standard deviations, which are stored where
+        By "residual" likewise with u(x) the exponential of a model of log |y − f|, if the estimator was asked
+        for it. "auto" is the one of least interval score on the rows of the fit, where these were compared,
+        else "deviation" where the model has such scores and standard deviations, which are stored where
         `include_std` asks for them. What is guaranteed after `distrff.calibrate`, and that nothing is
         without, see `KernelRidge.predict_interval`. Rows outside the bounds of the model have NaN; with too
         few rows or groups for the coverage the ends are infinite, with a DataWarning.
@@ -381,8 +388,8 @@ class Model:
         "deviation" where it lacks standard deviations or such scores.
         """
         intervals, method = self.checked_intervals("predict_interval"), self.interval_method(method)
-        floors = intervals.floors if method == "deviation" else ()
-        return self.ends_of_intervals(X, self.predict(X), intervals.radius(coverage, method), floors)
+        radius, floors = intervals.radius(coverage, method), intervals.floors
+        return self.ends_of_intervals(X, self.predict(X), method, radius, floors)
 
     def interval_method(self, method: str = "auto") -> str:
         """How intervals are made, where `method` may be "auto"."""
@@ -395,8 +402,20 @@ class Model:
         if self.has_band:
             return "quantile"
         has_scores = bool(self.checked_intervals("predict_interval").scaled)
+        intervals = self.checked_intervals("predict_interval")
+        has_spread = bool(intervals.residual) and self.spread is not None
         if method == "auto":
-            return "deviation" if has_scores and self.posterior is not None else "constant"
+            usable = {"constant"} | ({"residual"} if has_spread else set())
+            usable |= {"deviation"} if has_scores and self.posterior is not None else set()
+            # Where they were compared the best, else the one that takes account of the most.
+            order = ("deviation", "residual", "constant")
+            known = intervals.scores or dict.fromkeys(order, 0.0)
+            return min([one for one in order if one in usable and one in known], key=known.__getitem__)
+        if method == "residual" and not has_spread:
+            raise InputError(
+                "the intervals of this model have no scores by the spread at x; ask the estimator for "
+                "method='residual' once, and calibrate and save it after that"
+            )
         if method == "deviation" and self.check_has_std() and not has_scores:
             raise InputError(
                 "the intervals of this model have no scores in standard deviations; calibrate it again, or "
@@ -404,7 +423,9 @@ class Model:
             )
         return method
 
-    def ends_of_intervals(self, X: Any, prediction: Any, radius: Any, floors: tuple[float, ...]) -> Any:
+    def ends_of_intervals(
+        self, X: Any, prediction: Any, method: str, radius: Any, floors: tuple[float, ...]
+    ) -> Any:
         """Ends of intervals around the predictions of rows, for radii and floors of `Intervals`."""
         if self.has_band:
             low, high = prediction[:, 0], prediction[:, -1]
@@ -413,7 +434,9 @@ class Model:
             return np.minimum(low - radius[0], middle), np.maximum(high + radius[0], middle)
         flat = prediction.ndim == 1
         half: Any = radius[0] if flat else np.asarray(radius)
-        if floors:
+        if method == "residual":
+            half = half * self.spreads(X)
+        elif method == "deviation":
             half = half * np.sqrt(self.relative_variance(X) + (floors[0] if flat else np.asarray(floors)))
         return prediction - half, prediction + half
 
@@ -608,6 +631,14 @@ class Model:
             # Var(y) = Var f + σ²: the noise of a new row is independent of the rows of the fit.
             S = np.sqrt(np.square(S) + self.check_has_std().noise)
         return S[..., 0] if self.y_is_1d else S
+
+    def spreads(self, X: Any) -> Any:
+        """exp of the model of log |y − f|, of the shape of `predict`."""
+        assert self.spread is not None
+        coef, intercept = self.spread
+        rest: dict[str, Any] = {"posterior": None, "intervals": None, "fold_models": None, "spread": None}
+        logs = replace(self, coef=coef, intercept=intercept, loss=None, **rest).predict(X)
+        return np.exp(np.clip(logs, -_LARGEST_LOG, _LARGEST_LOG))
 
     def relative_variance(self, X: Any) -> Any:
         """std²/σ̂², of the shape of `predict`."""

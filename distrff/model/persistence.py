@@ -18,6 +18,8 @@ from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
+_SPREAD = ("spread_coef", "spread_intercept")
+
 
 def save_model(
     model: Model, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -33,6 +35,8 @@ def save_model(
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= named_to_send(derived)
     arrays |= {"coef": model.coef, "intercept": model.intercept} | posterior_arrays(model.posterior)
+    if model.spread is not None:
+        arrays |= dict(zip(_SPREAD, model.spread, strict=True))
     interval_metadata = None
     if model.intervals is not None:
         # Scores in standard deviations are of no use without these.
@@ -83,7 +87,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     specification = map_from_dict(metadata["specification"])
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
-    known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
+    known = {*coding_parts(scaling, targets)[0], "coef", "intercept", *_SPREAD}
     intervals = metadata.get("intervals")  # likewise
     known |= set() if intervals is None else {*INTERVAL_ARRAYS}
     # An array that nothing reads is a sign of a newer format, or of a forged file.
@@ -106,6 +110,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         column_names=None if names is None else tuple(names),
         likelihood=metadata.get("likelihood"),
         loss=metadata.get("loss"),
+        spread=(arrays["spread_coef"], arrays["spread_intercept"]) if "spread_coef" in arrays else None,
         posterior=posterior_of(arrays),
         arrays=of_map,
         report=metadata["report"],
@@ -200,6 +205,13 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     **COLUMN_CHECKS,
     "its targets do not fit its outputs": lambda m: m.targets.fits(m.n_outputs),
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
+    "its model of spreads does not fit its coefficients": lambda m: (
+        m.spread is None
+        or (
+            (m.spread[0].shape, m.spread[1].shape) == (m.coef.shape, m.intercept.shape)
+            and all(A.dtype == np.float64 and bool(np.isfinite(A).all()) for A in m.spread)
+        )
+    ),
     "its loss is none that is known, or does not fit its outputs": _has_its_loss,
     "its intervals do not fit its outputs": lambda m: (
         m.intervals is None or (m.kind != "KernelPCA" and m.intervals.fits(m.n_scores))

@@ -60,6 +60,7 @@ class RowResults:
     outside: str = "nan"
     radius: tuple[float, ...] | None = None
     floors: tuple[float, ...] = ()
+    intervals: str = "constant"  # how they are made
 
     def with_coverage(self, coverage: float | None) -> RowResults:
         """Results with intervals or sets of the model, of a coverage; None is without.
@@ -75,7 +76,7 @@ class RowResults:
         intervals = self.model.checked_intervals()
         method = "constant" if self.model.is_classifier else self.model.interval_method()
         radius = tuple(intervals.radius(coverage, method).tolist())
-        return replace(self, radius=radius, floors=intervals.floors if method == "deviation" else ())
+        return replace(self, radius=radius, floors=intervals.floors, intervals=method)
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
@@ -122,7 +123,7 @@ class RowResults:
         if self.radius is not None and self.model.is_classifier:
             found["set"] = self.model.class_scores(X) <= self.radius[0]
         elif self.radius is not None:
-            ends = self.model.ends_of_intervals(X, values, self.radius, self.floors)
+            ends = self.model.ends_of_intervals(X, values, self.intervals, self.radius, self.floors)
             found |= dict(zip(("lower", "upper"), ends, strict=True))
         return found
 
@@ -233,7 +234,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = model.for_tasks(with_std=bool(results.return_std or results.floors))
+    light, sent = model.for_tasks(with_std=bool(results.return_std or results.intervals == "deviation"))
     with place.filled(header) as done:
         marks = place.partial.within(RUNS)
         if done is None:

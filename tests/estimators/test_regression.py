@@ -318,3 +318,76 @@ def test_what_is_refused_beside_them(rows, rng):
         regressor("poisson").fit(X, y, exposure="e")
     with pytest.raises(InputError, match="loss must be"):
         drf.KernelSVR(loss="huber").fit(X, y)
+
+
+def noisy(rng, n):
+    """Rows whose noise grows with |x|, and the ends of the true intervals of 90 %."""
+    X = rng.uniform(-2, 2, (n, 1))
+    f, sd = np.sin(2 * X[:, 0]), 0.1 + np.abs(X[:, 0])
+    return X, f + sd * rng.standard_normal(n), f - 1.645 * sd, f + 1.645 * sd
+
+
+def interval_score(y, lower, upper):
+    return (upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0))).mean()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: drf.KernelRidge(fourier(64, 0.7), random_state=0),
+        lambda: regressor("huber", C="cv", width=0.7, n_components=64),
+        lambda: regressor(quantile=[0.05, 0.95], C=1.0, width=0.7, n_components=64),
+    ],
+    ids=["ridge", "huber", "band"],
+)
+def test_intervals_whose_width_follows_x(rng, tmp_path, make):
+    X, y, _, _ = noisy(rng, 2000)
+    fitted = make().fit(X, y)
+    if not fitted.model_.has_band:
+        fitted.predict_interval(X)
+        assert fitted.model_.interval_method() == "residual"
+        scores = fitted.model_.intervals.scores
+        assert scores["residual"] < 0.9 * scores["constant"]
+    fitted.calibrate(*noisy(rng, 2000)[:2])
+    X, y, *true = noisy(rng, 10_000)
+    lower, upper = fitted.predict_interval(X)
+    inside = (lower <= y) & (y <= upper)
+    assert abs(inside.mean() - 0.9) < 6 * np.sqrt(0.09 / 2000)
+    # Of each tenth of x; constant intervals have .72 and 1 there.
+    tenths = np.digitize(X[:, 0], np.quantile(X[:, 0], np.linspace(0.1, 0.9, 9)))
+    assert all(0.8 < inside[tenths == k].mean() < 0.97 for k in range(10))
+    assert interval_score(y, lower, upper) < 1.1 * interval_score(y, *true)
+    model = stored(fitted, tmp_path)
+    np.testing.assert_array_equal(model.predict_interval(X), (lower, upper))
+    drf.write_predictions(model, X, str(tmp_path / "out.parquet"), coverage=0.9)
+    written = pd.read_parquet(tmp_path / "out.parquet")
+    np.testing.assert_array_equal(written[["lower", "upper"]].to_numpy().T, (lower, upper))
+    lazy = fitted.predict_interval(da.from_array(X, chunks=(3000, 1)))
+    np.testing.assert_allclose(lazy[0].compute(), lower, rtol=1e-9)
+
+
+def test_where_spreads_cannot_be_had(rng):
+    X, y, _, _ = noisy(rng, 300)
+    fitted = drf.KernelRidge(fourier(16), 1.0).fit(X, y)
+    assert "there are no errors of rows that the model did not see" in refusal(
+        fitted.predict_interval, X, 0.9, "residual"
+    )
+    fitted.calibrate(*noisy(rng, 300)[:2])
+    assert "ask for it once after a fit with folds" in refusal(fitted.predict_interval, X, 0.9, "residual")
+    assert fitted.model_.interval_method() == "deviation"  # what was asked for without it stays
+
+
+def test_spreads_of_several_targets_groups_weights_and_stored_rows(rng, tmp_path):
+    X, y, _, _ = noisy(rng, 600)
+    Y, s, groups = np.column_stack([y, 100 * y + 5]), rng.integers(0, 3, 600) + 0.0, np.arange(600) // 5
+    ridge = drf.KernelRidge(fourier(32, 0.7), random_state=0)
+    lower, upper = ridge.fit(X, Y, s, groups=groups).predict_interval(X, 0.9, "residual")
+    assert lower.shape == upper.shape == (600, 2)
+    np.testing.assert_allclose((upper - lower)[:, 1], 100 * (upper - lower)[:, 0], rtol=0.01)
+    frame = pd.DataFrame({"x": X[:, 0], "y": Y[:, 0], "z": Y[:, 1], "s": s, "g": groups})
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=90)
+    dataset = drf.open_dataset(
+        str(tmp_path / "rows.parquet"), target=["y", "z"], sample_weight="s", groups="g"
+    )
+    again = drf.KernelRidge(fourier(32, 0.7), random_state=0).fit(dataset)
+    np.testing.assert_allclose(again.predict_interval(X, 0.9, "residual"), (lower, upper), rtol=1e-6)

@@ -270,9 +270,13 @@ def test_they_are_stored_with_the_model(rng: np.random.Generator, kind: str, tmp
     if kind == "numbers":  # without standard deviations
         with pytest.raises(InputError, match="saved without its posterior"):
             loaded.predict_interval(X, method="deviation")
-        expected = model.predict_interval(X, method="constant")
+        np.testing.assert_array_equal(
+            loaded.predict_interval(X, method="constant"), model.predict_interval(X, method="constant")
+        )
+        expected = model.predict_interval(X, method=loaded.interval_method())
     np.testing.assert_array_equal(getattr(loaded, method)(X), expected)
-    assert str(loaded.intervals) == words + (", also in standard deviations" if kind == "deviations" else "")
+    words += ", also in standard deviations" if kind == "deviations" else ""
+    assert str(loaded.intervals) == words + ("" if is_sets else ", also by the spread at x")
     assert "out of fold" in loaded._repr_html_()
     assert loaded.digest == model.model_.digest
 
