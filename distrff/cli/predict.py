@@ -223,12 +223,15 @@ def _axis(text: str) -> tuple[str, Any]:
 @click.argument("model")
 @click.argument("data")
 @row_options
+@flag("--return-std", "Judge standard deviations as well, of a MODEL fitted with --include-std.")
 @cluster_options
-def score(model: str, data: str, **options: Any) -> Result:
+def score(model: str, data: str, return_std: bool, **options: Any) -> Result:
     """Score MODEL on DATA, in one pass over the rows.
 
     Numbers: r2, rmse, the constant_rmse of the targets' mean, mae, relative_error = ‖ŷ − y‖/‖y‖, and
-    quantiles of the residuals. Classes: accuracy, that of the most frequent class, balanced accuracy,
+    quantiles of the residuals; of quantiles pinball losses and coverage, of counts and amounts deviances, and
+    d2, the share of the loss of the best constant that is explained; with --return-std CRPS and negative log
+    density. Classes: accuracy, that of the most frequent class, balanced accuracy,
     precision and recall of each class, confusions, and the areas under curves of two classes; with
     probabilities log loss and Brier score. Labels that the model never saw count as wrong, and are named.
     --json prints all of it, with the points of the curves.
@@ -237,7 +240,7 @@ def score(model: str, data: str, **options: Any) -> Result:
     """
     fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
-        evaluation = drf.evaluate(fitted, dataset)
+        evaluation = drf.evaluate(fitted, dataset, return_std=return_std)
     table = {} if dataset.table_report is None else dataset.table_report
     # Rows that the steps of a table left out are not among those judged.
     lines = [*repr(evaluation).splitlines(), *aligned(table)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import xlogy
+from scipy.special import ndtr, xlogy
 
 from distrff.errors import InputError
 from distrff.model.intervals import QuantileSketch, aligned, class_scores
@@ -96,6 +96,7 @@ class NumberErrors(Errors):
     residuals: tuple[QuantileSketch, ...]  # of y − f, for the first targets
     sample: RowSample
     losses: LossSums | None = None  # of models that are judged by other losses than squares
+    normal: NormalSums | None = None  # where deviations are judged
     band: QuantileSketch | None = None  # of the distance of y outside the outer quantiles, negative within
 
     @classmethod
@@ -135,6 +136,7 @@ class NumberErrors(Errors):
             tuple(QuantileSketch.of(-E[:, j], s) for j in range(n_sketched)),
             RowSample.of(rows, np.column_stack([s, Y[:, detailed], F[:, detailed]])),
             losses,
+            None,
             None if beyond is None else QuantileSketch.of(beyond, s),
         )
 
@@ -164,6 +166,7 @@ class NumberErrors(Errors):
             "mae": float(self.absolute_error.mean() / weight),
             "relative_error": float(np.sqrt(self.squared_error.sum() / norm)) if norm > 0 else float("nan"),
             **({} if self.losses is None else self.losses.scores()),
+            **({} if self.normal is None else self.normal.scores()),
         }
 
     def _r2(self) -> np.ndarray:
@@ -285,6 +288,29 @@ class LossSums(Sums):
             is_count = self.judge.name == JUDGES["poisson"]
             of_mean = 1 - mean + xlogy(mean, mean) if is_count else mean - 1 - np.log(mean)
         return self.at_zero / self.weight - 2 * of_mean
+
+
+@dataclass(frozen=True, eq=False)
+class NormalSums(Sums):
+    """Sums over rows that judge predictions and deviations as normal laws, over all targets together."""
+
+    weight: float  # Σs, times the targets
+    crps: float
+    log_density: float  # Σ −s·log p(y)
+
+    @classmethod
+    def of(cls, model: Model, X: Any, Y: np.ndarray, s: np.ndarray) -> NormalSums:
+        if not len(Y):
+            return cls(0.0, 0.0, 0.0)
+        sd = as_columns(model.std(X, of="observation"))
+        z = (Y - as_columns(model.predict(X))) / sd
+        density = np.exp(-0.5 * np.square(z)) / np.sqrt(2 * np.pi)
+        crps = sd * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+        log_density = 0.5 * np.square(z) + np.log(sd) + 0.5 * np.log(2 * np.pi)
+        return cls(float(s.sum() * z.shape[1]), float((s @ crps).sum()), float((s @ log_density).sum()))
+
+    def scores(self) -> dict[str, float]:
+        return {"crps": self.crps / self.weight, "negative_log_density": self.log_density / self.weight}
 
 
 _SAMPLE_ROWS = 8192

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.diagnostics.errors import DETAILED_TARGETS, ClassErrors, Errors, LabelErrors, NumberErrors
+from distrff.diagnostics.errors import (
+    DETAILED_TARGETS,
+    ClassErrors,
+    Errors,
+    LabelErrors,
+    NormalSums,
+    NumberErrors,
+)
 from distrff.diagnostics.quality import Evaluation
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run, check_reading
@@ -29,7 +36,15 @@ from distrff.utils.arrays import Sums, as_columns, chosen_rows
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
 
-def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> Evaluation:
+def evaluate(
+    model: Any,
+    data: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    exposure: Any = None,
+    return_std: bool = False,
+) -> Evaluation:
     """Errors of a model's predictions, from one light pass over rows of any storage.
 
     The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
@@ -46,6 +61,13 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         estimator's fit, which are read again.
     y, sample_weight : array-like, optional
         As for `fit`. A dataset brings its own.
+    exposure : array-like or str, optional
+        Of a model of counts or amounts, as for `KernelRegressor.fit`.
+    return_std : bool
+        Judge the standard deviations of observations as well, as those of normal laws: by the mean continuous
+        ranked probability score, σ·(z·(2Φ(z) − 1) + 2φ(z) − 1/√π) with z = (y − f)/σ, and the mean negative
+        log density (Gneiting and Raftery 2007, JASA 102, equations 21 and 35). For rows that the fit did not
+        see, of a model that has deviations; costs those of the rows.
 
     Returns
     -------
@@ -64,8 +86,25 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     quantiles and curves come from sketches of fixed buckets: their errors are given with them. The bits are
     the same for any number of workers and any chunking.
     """
+    if exposure is not None:
+        from distrff.io.open import exposed  # with the readers of all storages
+
+        loss = (judged_model(model).loss or {"loss": "squares"})["loss"]
+        if loss not in ("poisson", "gamma") or data is None:
+            raise InputError(
+                "exposures are of models of counts and amounts, with the rows to judge; leave them out"
+            )
+        data, y, sample_weight = exposed(data, y, sample_weight, exposure, weighted=loss == "poisson")
+    if return_std and hasattr(model, "_with_posterior"):
+        model._with_posterior()  # computed at first use
     judge, dataset, rows = judged_rows(model, data, y, sample_weight)
-    errors = errors_of(judge, dataset)
+    if return_std:
+        judge.check_has_std()
+        if judge.fold_models is not None:
+            raise InputError(
+                "return_std=True judges rows that the fit did not see, and these are its own; give others"
+            )
+    errors = errors_of(judge, dataset, with_std=return_std)
     return Evaluation(
         {
             "model": judge.kind,
@@ -119,6 +158,7 @@ def errors_of(
     *,
     n_sketched: int = DETAILED_TARGETS,
     groups: LabelCounts | None = None,
+    with_std: bool = False,
 ) -> Errors:
     """The errors of a frozen model, in one light pass over the rows.
 
@@ -127,9 +167,9 @@ def errors_of(
     each group has the weight 1.
     """
     run = begin_run() if run is None else run
-    light, sent = model.for_tasks()
+    light, sent = model.for_tasks(with_std=with_std)
     cuts = judging_cuts(model, dataset)
-    reduction = ErrorSum(light, cuts.tile_rows, min(model.n_outputs, n_sketched))
+    reduction = ErrorSum(light, cuts.tile_rows, min(model.n_outputs, n_sketched), with_std=with_std)
     reduction, sent = _by_groups(reduction, dataset, groups, sent)
     errors: Errors = run.total("score", dataset, reduction, cuts, sent)
     if not errors.weight > 0:
@@ -170,6 +210,7 @@ class ErrorSum(Reduction):
     n_sketched: int = 1  # targets whose residuals are sketched
     group: str | None = None  # id column of the groups, of which each has the weight 1
     n_groups: int = 0
+    with_std: bool = False
 
     def shared(self) -> FittedMap:
         return self.model.specification
@@ -204,6 +245,10 @@ class ErrorSum(Reduction):
             errors = LabelErrors.of(targets, F, y, s, outside)
         else:
             errors = NumberErrors.of(model, F, y, s, numbers, outside, self.n_sketched)
+            if self.with_std:
+                inside = np.flatnonzero(~outside)
+                of_rows = chosen_rows(X, inside), as_columns(np.asarray(y, float))[inside], s[inside]
+                errors = replace(errors, normal=NormalSums.of(model, *of_rows))
         if rows is None:
             return errors
         # Above they counted judgements; a row that several folds judge is one row.

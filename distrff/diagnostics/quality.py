@@ -52,6 +52,7 @@ class Evaluation(StrictMapping):
     pinball_loss, poisson_deviance, gamma_deviance, constant_…, d2 : of models of quantiles, counts and
         amounts; the mean loss, that of the best constant, and the share of it that is explained, averaged
         over targets
+    crps, negative_log_density : of numbers, over all targets, where deviations were judged
     bands : of quantiles τ and 1 − τ, the `coverage` of the rows between them, which is to be `nominal`, and
         the `interval_score`
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
@@ -218,6 +219,8 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
             "linear_rmse": "RMSE of a linear model",
             "mae": "mean absolute error",
             "relative_error": "relative error",
+            "crps": "CRPS",
+            "negative_log_density": "negative log density",
         }
     elif quality["kind"] == "labels":
         shown |= {

@@ -471,5 +471,5 @@ def _shares(quantile: Any) -> Any:
     if found.ndim != 1 or not found.size or not ((found > 0) & (found < 1)).all():
         raise InputError(f"quantile must be a number between 0 and 1, or a list of them, got {quantile!r}")
     if len(np.unique(found)) < len(found) or (np.diff(found) < 0).any():
-        raise InputError(f"quantile must ascend, each once, got {quantile!r}")
+        raise InputError(f"quantile must be in ascending order, each once, got {quantile!r}")
     return found

@@ -441,7 +441,7 @@ def with_rates(dataset: Dataset, exposure: str, *, weighted: bool) -> Dataset:
         known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
         raise InputError(
             f"there is no column {exposure!r} of exposures beside X, where there is {known}; open the "
-            f"dataset with extra=[{exposure!r}]"
+            f"dataset with this column beside X (extra)"
         )
     if dataset.id_dtypes[exposure].kind not in "biuf":
         raise InputError(f"the exposures {exposure!r} are no numbers, but {dataset.id_dtypes[exposure]}")
@@ -534,8 +534,8 @@ def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool
     if isinstance(X, Dataset):
         if not isinstance(exposure, str):
             raise InputError(
-                f"a dataset has its exposures in a column beside X: open it with extra=[…] and give the "
-                f"name, got {type(exposure).__name__}"
+                f"a dataset has its exposures in a column beside X: open it with this column beside X (extra) "
+                f"and give its name, got {type(exposure).__name__}"
             )
         return with_rates(X, exposure, weighted=weighted), y, sample_weight
     X, e = without_exposure(X, exposure)

@@ -8,7 +8,7 @@ FIT, FLAG = "fit {zarr} --out {out}", "--target flag --columns a,b"
 ROTATED = '{{"kernel":"gaussian","metric":[[1,2],[3,4]]}}'
 DENSE = "--n-components goes with --features auto, fourier, equispaced or nystroem"
 ANY_KERNEL = "goes with --features fourier, equispaced, binning or nystroem"
-ITERATIVE = "goes with --model svc or likelihood, or --solver cg or sgd, or --features binning"
+ITERATIVE = "goes with --model regressor, svc or likelihood, or --solver cg or sgd, or --features binning"
 PAIR, AXIS = "is not COLUMN=LOW:HIGH", "--grid must be COLUMN=START:STOP:N"
 RASTER = "raster {model} --out {out} --grid"
 
@@ -38,6 +38,14 @@ REFUSALS = [
     ("plan {zarr} --loss hinge", "--loss goes with --model svc"),
     ("plan {zarr} --model pca --alpha 1", "--alpha goes with --model ridge or ridge-classifier"),
     ("plan {zarr} --model pca --solver cg", "--solver goes with --model ridge, ridge-classifier, svc"),
+    ("plan {zarr} --model regressor --loss hinge", "--loss must be one of"),
+    ("plan {zarr} --model regressor --loss huber --quantile .9", "--quantile goes with --loss quantile"),
+    ("plan {zarr} --model regressor --delta 2", "--delta goes with --loss huber"),
+    ("plan {zarr} --model regressor --epsilon 1 --loss poisson", "--epsilon goes with --loss epsilon_insens"),
+    ("plan {zarr} --model regressor --quantile .9,.1", "--quantile must be in ascending order"),
+    ("plan {zarr} --model regressor --quantile 2", "--quantile must be a number between 0 and 1"),
+    ("plan {zarr} --model regressor --exposure a", "--exposure goes with --loss poisson or gamma"),
+    ("plan {zarr} --exposure a", "--exposure goes with --model regressor and --loss poisson or gamma"),
     ("plan {zarr} --n-outputs 3", "--n-outputs goes with --model pca"),
     (f"{FIT} --include-std --model svc", "--include-std goes with the Gram of --model ridge"),
     (f"{FIT} --include-std --solver cg --alpha 1", "--include-std goes with the Gram of --model ridge"),

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.optimize import LinearConstraint, minimize
+from scipy.stats import norm
 from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score, mean_gamma_deviance, mean_pinball_loss
 from sklearn.metrics import mean_poisson_deviance as sklearn_poisson_deviance
@@ -289,8 +290,8 @@ def test_targets_without_a_loss_are_refused_with_their_row(rows, rng, loss, chan
     [
         ({"loss": "absolute"}, "loss must be"),
         ({"quantile": 1.0}, "quantile must be a number between 0 and 1"),
-        ({"quantile": [0.9, 0.1]}, "quantile must ascend"),
-        ({"quantile": [0.1, 0.1]}, "quantile must ascend"),
+        ({"quantile": [0.9, 0.1]}, "quantile must be in ascending order"),
+        ({"quantile": [0.1, 0.1]}, "quantile must be in ascending order"),
         ({"quantile": []}, "quantile must be"),
         ({"quantile": "median"}, "quantile must be"),
         ({"loss": "huber", "delta": 0.0}, "delta must be a positive number"),
@@ -391,3 +392,18 @@ def test_spreads_of_several_targets_groups_weights_and_stored_rows(rng, tmp_path
     )
     again = drf.KernelRidge(fourier(32, 0.7), random_state=0).fit(dataset)
     np.testing.assert_allclose(again.predict_interval(X, 0.9, "residual"), (lower, upper), rtol=1e-6)
+
+
+def test_deviations_are_judged_as_normal_laws(rng):
+    X = rng.uniform(-2, 2, (400, 2))
+    y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(400)
+    fitted = drf.KernelRidge(fourier(32), random_state=0).fit(X[:200], y[:200])
+    found = drf.evaluate(fitted, X[200:], y[200:], return_std=True)
+    f, sd = fitted.predict(X[200:], return_std="observation")
+    assert found["negative_log_density"] == pytest.approx(-norm.logpdf(y[200:], f, sd).mean())
+    # ∫ (Φ − 1[t ≥ y])² dt by the trapezoidal rule
+    t = np.linspace(-6, 6, 6001)
+    squares = np.square(norm.cdf(t, f[:, None], sd[:, None]) - (t >= y[200:, None]))
+    assert found["crps"] == pytest.approx(np.trapezoid(squares, t, axis=1).mean(), rel=0.01)
+    assert "these are its own" in refusal(lambda: drf.evaluate(fitted, return_std=True))
+    assert "exposures are of models of counts" in refusal(lambda: drf.evaluate(fitted, X, y, exposure=y))
