@@ -534,7 +534,7 @@ def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool
     if isinstance(X, Dataset):
         if not isinstance(exposure, str):
             raise InputError(
-                f"a dataset has its exposures in a column beside X: open it with this column beside X (extra) "
+                f"a dataset has its exposures in a column beside X: open it with it beside X (extra) "
                 f"and give its name, got {type(exposure).__name__}"
             )
         return with_rates(X, exposure, weighted=weighted), y, sample_weight
