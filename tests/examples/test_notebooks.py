@@ -143,3 +143,15 @@ def test_points_become_a_map(execute, tmp_path):
     assert 0 < of_mean < std["under clouds"]
     assert len(shown(notebook, "image/png")) == 2
     assert not list(tmp_path.glob("points-to-map-*"))
+
+
+@pytest.mark.slow
+def test_bands_and_counts(execute):
+    notebook, found = execute(
+        "06-quantiles-and-counts", "[table.to_dict(), counts.score(X, faults, exposure=length)]"
+    )
+    table, d2 = found
+    assert all(0.75 < column["coverage"] < 1 for column in table.values())  # 200 rows
+    assert table["ridge, one width"]["in the evening"] < table["quantiles"]["in the evening"]
+    assert d2 > 0.05
+    assert len(shown(notebook, "image/png")) == 1
