@@ -18,7 +18,7 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.features.base import FeatureMap, MapReduction, Sample, Split, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem, curvature_at_mean
 from distrff.fitting.result import FitResult, columns_called
 from distrff.fitting.rows import (
     ColumnStatistics,
@@ -550,6 +550,9 @@ def _fitted_map(
     # A stream of its own by name: the map is the same whatever else the fit draws.
     own = features.random_state
     seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
+    penalty = fit.problem.ridge_penalty
+    if penalty is not None:
+        penalty /= curvature_at_mean(fit.problem, statistics)
     of_fit = Sample(
         X,
         Y,
@@ -563,7 +566,7 @@ def _fitted_map(
         column_names=fit.dataset.column_names,
         split=_split_by_folds(fit.problem.held_out, statistics.sample()),
         # A penalty belongs to sums over rows; the search divides its own sums by their weight.
-        penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
+        penalty=penalty and penalty / weight_of_rows(statistics, targets),
     )
     return clone(features).fit_sample(of_fit)
 

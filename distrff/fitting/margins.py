@@ -39,7 +39,14 @@ from distrff.fitting.light import (
     max_model_rows,
     model_peak_bytes,
 )
-from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
+from distrff.fitting.problem import (
+    FitContext,
+    Penalty,
+    PreparedFit,
+    Problem,
+    curvature_at_mean,
+    mean_targets,
+)
 from distrff.fitting.result import FitResult, coef_and_intercept, end_of_grid, in_units, rkhs_norm
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import ClassTargets, Targets
@@ -114,7 +121,8 @@ class Margins:
         if problem.penalty.search:
             run.begin_phase("choice of C")
             # From the smallest C to the largest: each begins where the one before it ended.
-            size = fit.weight * mean_curvature(fit) * fit.mean_square_norm
+            curvature = curvature_at_mean(problem, fit.statistics)
+            size = fit.weight * curvature * fit.mean_square_norm
             grid = 1 / (_DEFAULT_PENALTIES * size)
             grid = grid if problem.penalty.grid is None else problem.penalty.grid
             starts = _starts(fit, grams, float(grid[0]))
@@ -176,23 +184,11 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
 
 def constant_starts(fit: PreparedFit) -> list[np.ndarray]:
     """The logarithms of the targets' means: from far below, the first steps of an exponential overshoot."""
-    size, at_mean = fit.specification.n_features, np.log(_means_of_targets(fit))
+    size, at_mean = fit.specification.n_features, np.log(mean_targets(fit.statistics))
     return [np.append(np.zeros(size), b if fit.problem.fit_intercept else ()) for b in at_mean]
 
 
-def mean_curvature(fit: PreparedFit) -> float:
-    """ℓ″ of rows at the targets' means where f is a logarithm; else 1, as spreads and margins are."""
-    loss, means = fit.problem.margin_loss, _means_of_targets(fit) if fit.statistics.targets else np.ones(1)
-    return float(loss.second_derivative(np.log(means), means).mean()) if loss.units == "own" else 1.0
-
-
-def _means_of_targets(fit: PreparedFit) -> np.ndarray:
-    assert fit.statistics.targets is not None
-    return np.maximum(fit.statistics.targets.mean, _LEAST_MEAN)
-
-
 _HEAVY = 5.0  # deviations of targets, in their spreads
-_LEAST_MEAN = 1e-30  # where all counts are 0
 
 # The problems of a fit solved together: each pass evaluates all that are not done.
 

@@ -801,6 +801,27 @@ class PreparedFit(FitContext):
         return np.vstack([coef, intercept]) if self.problem.fit_intercept else coef
 
 
+_LEAST_MEAN = 1e-30  # where all counts are 0
+
+
+def mean_targets(statistics: ColumnStatistics) -> np.ndarray:
+    """The means of targets that are counts or amounts, positive."""
+    assert statistics.targets is not None
+    return np.maximum(statistics.targets.mean, _LEAST_MEAN)
+
+
+def curvature_at_mean(problem: Problem, statistics: ColumnStatistics) -> float:
+    """ℓ″ of rows at the targets' means where f is a logarithm; else 1, as of margins and spreads.
+
+    With it a penalty on f is one on y = μ̄·f of squares: near its mean C·ℓ″/2·(f − f̂)² + ½‖w‖² is, up to a
+    factor, (y − ŷ)² + ‖μ̄w‖²/(C·ℓ″).
+    """
+    if problem.is_ridge or problem.loss is None or problem.loss.units != "own":
+        return 1.0
+    means = mean_targets(statistics)
+    return float(problem.loss.second_derivative(np.log(means), means).mean())
+
+
 def features_dtype(dataset: Dataset, dtype: str) -> str:
     """The dtype given; for "auto" the one that loses nothing of the columns.
 

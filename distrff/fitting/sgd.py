@@ -44,9 +44,8 @@ from distrff.fitting.margins import (
     constant_starts,
     margin_result,
     margin_size,
-    mean_curvature,
 )
-from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem, curvature_at_mean
 from distrff.fitting.result import AlphaSearch, FitResult, coef_and_intercept, iterative_result
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
@@ -242,7 +241,7 @@ class _SGDOracle:
         if not np.isfinite(
             bound
         ):  # of an exponential: rows far above the mean are few, and steps look at them
-            bound = _CURVATURE_OF_MEAN * mean_curvature(fit)
+            bound = _CURVATURE_OF_MEAN * curvature_at_mean(given, fit.statistics)
         self.problem = SGDProblem(metric, given.C, fit.weight, bound)
         self.starts = {MarginProblem(output, given.C): x for output, x in enumerate(X0.T)}
         self._plan, self._cuts = plan, epoch_cuts(plan.size)

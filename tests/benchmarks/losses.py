@@ -1,20 +1,26 @@
-"""The numbers of the models of classes: sweeps to a certified gap, SGD, a light sweep, rivals."""
+"""The numbers of the models of classes and of losses of numbers: sweeps to a certified gap, SGD, rivals."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 from dask_ml.linear_model import LogisticRegression as DaskLogisticRegression
 from distributed import Client
-from sklearn.linear_model import LogisticRegression
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
+from sklearn.metrics import d2_tweedie_score, mean_pinball_loss
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
+from distrff import FourierFeatures, Gaussian, KernelRegressor, KernelRidge, open_dataset
 from distrff.cli.plan import arithmetic_rates
 from distrff.engine.reduction import light_segmentation_of_features, margin_tile_rows
 from distrff.engine.run import Run
@@ -226,4 +232,130 @@ def _light(data: Labelled, k: int) -> None:
 
 
 RACES = (against_logistic_regression, against_linear_svc, against_dask_ml)
-BENCHMARKS = {f.__name__: f for f in (sweeps, sgd_epochs, light_sweep, *RACES)}
+
+
+def regression_sweeps(scale: float) -> Iterator[dict[str, Any]]:
+    """The same of losses of numbers, of which three quantiles share their sweeps."""
+    rng, n = np.random.default_rng(0), int(100_000 * scale)
+    X, f = _made_numbers(rng, n)
+    noise = (0.1 + 0.3 * np.abs(X[:, 0])) * rng.standard_normal(n)
+    counts, amounts = rng.poisson(np.exp(f)), rng.gamma(2.0, np.exp(f) / 2)
+    features = FourierFeatures(Gaussian(3.0), N_COMPONENTS, random_state=0)
+    for (loss, options), penalty in product(_REGRESSIONS.items(), PENALTIES[:3]):
+        y = {"poisson": counts, "gamma": amounts}.get(loss, f + noise)
+        model = KernelRegressor(features, 1 / (n * penalty), loss=loss, dtype="float32", random_state=0)
+        report = model.set_params(**options).fit(X, y).report_
+        most = 60 if loss in ("quantile", "epsilon_insensitive") else 40
+        yield {
+            **{"asked": f"gap <= 1e-3 and sweeps <= {most}", "loss": loss, "penalty": penalty},
+            **{"gap": report["duality_gap"], "sweeps": len(report["history"]["sweep"])},
+            **{"hessians": report["sweep_labels"].count("Hessian"), "seconds": report["seconds"]},
+        }
+
+
+_REGRESSIONS: dict[str, dict[str, Any]] = {
+    "quantile": {"quantile": [0.05, 0.5, 0.95]},
+    **{
+        name: {}
+        for name in ("epsilon_insensitive", "squared_epsilon_insensitive", "huber", "poisson", "gamma")
+    },
+}
+
+
+def _made_numbers(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.standard_normal((n, 10)).astype(np.float32)
+    W = rng.standard_normal((10, 3))
+    return X, np.sin(0.7 * X @ W[:, 0]) + 0.5 * np.cos(X @ W[:, 1]) + 0.3 * np.sin(X @ W[:, 2])
+
+
+def quantiles_of_flights(scale: float) -> Iterator[dict[str, Any]]:
+    """Pinball losses of late flights by the default map, beside boosted trees, and the calibrated band."""
+    folder = os.environ.get("DISTRFF_DATA")
+    if folder is None:
+        return
+    frame = pd.read_parquet(Path(folder) / "nycflights.parquet").drop(columns="tailnum")
+    frame = frame[frame["arr_delay"].notna()].sample(frac=scale, random_state=0).reset_index(drop=True)
+    part = np.random.default_rng(0).choice(3, len(frame), p=[0.6, 0.15, 0.25])
+    taus, y = [0.05, 0.5, 0.95], frame.pop("arr_delay").to_numpy(np.float64)
+    X = _opened(frame, y, part == 0)
+    started = time.perf_counter()
+    model = KernelRegressor(quantile=taus, random_state=0).fit(X)
+    seconds = time.perf_counter() - started
+    found = model.predict(frame[part == 2])
+    trees = frame.astype({name: "category" for name in ("carrier", "origin", "dest")})
+    for j, tau in enumerate(taus):
+        rival = HistGradientBoostingRegressor(
+            loss="quantile", quantile=tau, categorical_features="from_dtype"
+        )
+        theirs = rival.fit(trees[part == 0], y[part == 0]).predict(trees[part == 2])
+        ours, its = (mean_pinball_loss(y[part == 2], f, alpha=tau) for f in (found[:, j], theirs))
+        yield {"asked": "ratio <= 1.03", "quantile": tau, "ratio": ours / its, "ours": ours, "theirs": its}
+    model.calibrate(frame[part == 1], y[part == 1])
+    low, high = model.predict_interval(frame[part == 2], 0.9)
+    inside = float(np.mean((low <= y[part == 2]) & (y[part == 2] <= high)))
+    yield {"asked": "coverage .89 to .91", "coverage": inside, "seconds": seconds}
+
+
+def _opened(frame: pd.DataFrame, y: np.ndarray, rows: np.ndarray) -> Any:
+    table = frame[rows].assign(arr_delay=y[rows]).reset_index(drop=True)
+    return open_dataset(table, target="arr_delay", one_hot=True, missing="mean")
+
+
+def counts_with_exposures(scale: float) -> Iterator[dict[str, Any]]:
+    """D² of made insurance claims beside the true mean's, and scikit-learn on the same features."""
+    rng, n = np.random.default_rng(0), int(500_000 * scale)
+    X, f = _made_numbers(rng, n)
+    exposure, rate = rng.uniform(0.05, 1, n), 0.15 * np.exp(f)
+    y, is_test = rng.poisson(rate * exposure), np.arange(n) % 5 == 0
+    features = FourierFeatures(Gaussian(3.0), 512, random_state=0)
+    model = KernelRegressor(features, loss="poisson", C=0.03, random_state=0)
+    fitted = model.fit(X[~is_test], y[~is_test], exposure=exposure[~is_test])
+    found = fitted.predict(X[is_test])
+    rates, e = y[is_test] / exposure[is_test], exposure[is_test]
+    ours, true = (d2_tweedie_score(rates, mu, sample_weight=e, power=1) for mu in (found, rate[is_test]))
+    yield {
+        "asked": "D² within .002 of the true mean's",
+        "d2": ours,
+        "of_the_truth": true,
+        "short": true - ours,
+    }
+    some = np.flatnonzero(~is_test)[: int(50_000 * scale)]
+    alone = model.fit(X[some], y[some], exposure=exposure[some])
+    Z, s = alone.model_.transform(X[some]), exposure[some]
+    rival = PoissonRegressor(alpha=1 / (0.03 * s.sum()), solver="newton-cholesky", tol=1e-8)
+    theirs = rival.fit(Z, y[some] / s, s).predict(Z)
+    ratio = np.abs(np.log(alone.predict(X[some]) / theirs)).max()
+    yield {"asked": "as scikit-learn on the same features", "largest_log_ratio": float(ratio)}
+
+
+def widths_that_follow_x(scale: float) -> Iterator[dict[str, Any]]:
+    """Intervals of noise (.1 + |x|)·ε: coverage in tenths of x, interval score beside that of the truth."""
+    rng, n = np.random.default_rng(0), int(8_000 * scale)
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.uniform(-2, 2, (n, 1))
+        return x, np.sin(2 * x[:, 0]) + (0.1 + np.abs(x[:, 0])) * rng.standard_normal(n)
+
+    (X, y), (Xt, yt) = draw(n), draw(5 * n)
+    features = FourierFeatures(Gaussian(0.5), 200, random_state=0)
+    half = 1.6449 * (0.1 + np.abs(Xt[:, 0]))
+    truth = _interval_score(yt, np.sin(2 * Xt[:, 0]) - half, np.sin(2 * Xt[:, 0]) + half)
+    tenth = np.digitize(Xt[:, 0], np.quantile(Xt[:, 0], np.linspace(0.1, 0.9, 9)))
+    models = {"residual": KernelRidge(features, random_state=0)}
+    models["quantile"] = KernelRegressor(features, quantile=[0.05, 0.95], C="cv", random_state=0)
+    for method, model in models.items():
+        low, high = model.fit(X, y).predict_interval(Xt, 0.9, method)
+        inside = [float(np.mean(((low <= yt) & (yt <= high))[tenth == k])) for k in range(10)]
+        yield {
+            "asked": "coverage .87 to .93 in every tenth, score <= 1.05 of the true one's",
+            **{"method": method, "least": min(inside), "most": max(inside)},
+            "score": _interval_score(yt, low, high) / truth,
+        }
+
+
+def _interval_score(y: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    return float(np.mean(high - low + 20 * (np.maximum(low - y, 0) + np.maximum(y - high, 0))))
+
+
+REGRESSIONS = (regression_sweeps, quantiles_of_flights, counts_with_exposures, widths_that_follow_x)
+BENCHMARKS = {f.__name__: f for f in (sweeps, sgd_epochs, light_sweep, *RACES, *REGRESSIONS)}
