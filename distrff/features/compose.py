@@ -140,8 +140,9 @@ class ConcatenatedFeatures(FeatureMap):
         S·G·S, where G is that for equal ones. This is a penalty alpha/w_i for each map ("banded ridge"): one
         that tells nothing of the target gets a small weight, 10⁻⁴ of the largest at least. At most 40
         settings are tried, each with all folds and alphas: equal weights, 11 random ones, and steps in the
-        logarithm of one weight from the best. Of errors that differ by rounding alone, 10⁻⁶, more equal
-        weights win.
+        logarithm of one weight from the best of these. Of errors that differ by rounding alone, 10⁻⁶, more
+        equal weights win. The kernel's metric says which columns a map sees, as `metric=np.eye(4)[:2]`
+        the first two of four.
 
     Attributes
     ----------
@@ -301,46 +302,50 @@ WEIGHTS_NEED = (
 MAX_WEIGHTINGS = 40
 _DRAWN = 11
 _LEAST = 1e-4  # of the largest weight
-_FIRST_STEP, _LAST_STEP = math.log(8), math.log(1.1)
+_FIRST_STEP, _LAST_STEP = math.log(64), math.log(1.1)
 _ROUNDING = 1e-6  # of held-out errors, with products of float32
 
 
 def search_weights(
-    n: int, scores_of: Callable[[list[np.ndarray]], list[float]], rng: np.random.Generator
+    n: int, score_of: Callable[[np.ndarray], float], rng: np.random.Generator
 ) -> dict[str, Any]:
     """The weights of n maps of the least score, which sum to 1, and how they were found, for a report."""
     tried: dict[tuple[float, ...], tuple[np.ndarray, float]] = {}
 
-    def try_all(logs: list[np.ndarray]) -> None:
-        new: dict[tuple[float, ...], np.ndarray] = {}
+    def attempts(logs: list[np.ndarray]) -> list[tuple[np.ndarray, float]]:
+        found = []
         for log in logs:
             w = np.maximum(np.exp(log - log.max()), _LEAST)
             w /= w.sum()
             key = tuple(w.round(9).tolist())
-            if key not in tried and len(tried) + len(new) < MAX_WEIGHTINGS:
-                new[key] = w
-        scores = scores_of(list(new.values())) if new else []
-        tried.update(zip(new, zip(new.values(), scores, strict=True), strict=True))
-
-    def best() -> tuple[np.ndarray, float]:
-        least = min(score for _, score in tried.values())
-        alike = [one for one in tried.values() if one[1] <= (1 + _ROUNDING) * least]
-        return min(alike, key=lambda one: float(one[0] @ np.log(one[0])))  # of most entropy
+            if key not in tried and len(tried) < MAX_WEIGHTINGS:
+                tried[key] = w, score_of(w)
+            found += [tried[key]] if key in tried else []
+        return found
 
     # Half of them near the corners, where few maps count.
     drawn = [rng.dirichlet(np.full(n, 0.1 if i % 2 else 1.0)) for i in range(_DRAWN)]
-    try_all([np.zeros(n), *(np.log(np.maximum(w, np.finfo(float).tiny)) for w in drawn)])
-    ((_, equal_score), *_) = tried.values()
-    steps = np.full(n, _FIRST_STEP)
-    while len(tried) < MAX_WEIGHTINGS and (steps > _LAST_STEP).any():
-        for i in np.flatnonzero(steps > _LAST_STEP):
-            before = best()[0]
-            step = steps[i] * (np.arange(n) == i)
-            try_all([np.log(before) + step, np.log(before) - step])
-            if best()[0] is before:
-                steps[i] /= 2
-    weights, score = best()
+    starts = attempts([np.zeros(n), *(np.log(np.maximum(w, np.finfo(float).tiny)) for w in drawn)])
+    equal_score = starts[0][1]
+    # As the alphas of a grid are far apart, errors have several valleys, of many maps more than of two.
+    for start in sorted(starts, key=lambda one: one[1])[: max(1, n - 1)]:
+        here, steps = start, np.full(n, _FIRST_STEP)
+        while len(tried) < MAX_WEIGHTINGS and (steps > _LAST_STEP).any():
+            for i in rng.permutation(np.flatnonzero(steps > _LAST_STEP)):
+                step = steps[i] * (np.arange(n) == i)
+                before, log = here, np.log(here[0])
+                here = _best([before, *attempts([log + step, log - step])])
+                if here is before:
+                    steps[i] /= 2
+    weights, score = _best(list(tried.values()))
     return {"weights": weights.tolist(), "score": score, "equal_score": equal_score, "n_trials": len(tried)}
+
+
+def _best(settings: list[tuple[np.ndarray, float]]) -> tuple[np.ndarray, float]:
+    """The one of least score; of those that are as good the one of most entropy."""
+    least = min(score for _, score in settings)
+    alike = [one for one in settings if one[1] <= (1 + _ROUNDING) * least]
+    return min(alike, key=lambda one: float(one[0] @ np.log(one[0])))
 
 
 # The identity as a map: for linear models, as baselines or on rows that are features already.

@@ -465,8 +465,12 @@ def _solved_with_weights(grams: Grams, problem: Problem, plan: Plan, notes: list
         system = replace(grams.system, factors=factors)
         return replace(grams, system=system, mean_square_norm=float(weights @ norms))
 
-    rng = stream(problem.seed, "weights of maps")
-    found = search_weights(len(parts), lambda some: _scores(list(map(weighted, some)), problem.penalty), rng)
+    def score(weights: np.ndarray) -> float:
+        search = _by_folds(weighted(weights), problem.penalty, grams.folds.n_folds, "")
+        assert search.score is not None
+        return search.score
+
+    found = search_weights(len(parts), score, stream(problem.seed, "weights of maps"))
     chosen = weighted(np.array(found["weights"]))
     told = ", ".join(f"{weight:.2g}" for weight in found["weights"])
     result = _solved(
@@ -474,25 +478,6 @@ def _solved_with_weights(grams: Grams, problem: Problem, plan: Plan, notes: list
     )
     entries = {**result.entries, "weights_search": found}
     return replace(result, entries=entries, features=features.with_weights(found["weights"]))
-
-
-def _scores(settings: list[Grams], penalty: Penalty) -> list[float]:
-    """The least held-out error over all alphas of each of some settings of the same sums."""
-    first, n_folds = settings[0], settings[0].folds.n_folds
-    # A concatenated map is not nested: it has one size, and so one grid.
-    grids = [_grids(one, penalty.grid)[-1] for one in settings]
-    tasks = [
-        task
-        for one, grid in zip(settings, grids, strict=True)
-        for task in one.tasks_of([_Call(fold, *grid[:3], keeps_models=False) for fold in range(n_folds)])
-    ]
-    found = first.run.map(fold_errors, tasks, costs=[1.0] * len(tasks))
-    scores = []
-    for i, grid in enumerate(grids):
-        folds = found[i * n_folds : (i + 1) * n_folds]
-        errors = np.stack([fold.errors * first.unit for fold in folds])
-        scores.append(penalty.choose(grid.alphas, errors, np.array([fold.weight for fold in folds])).score)
-    return scores
 
 
 def _with_solutions(
@@ -583,18 +568,14 @@ class Grams:
         """Errors of the folds under the models of some sizes, a task each."""
         # Of few rows a Gram has no more columns than there are rows.
         most = math.inf if self.rows is None else self.system.n_rows
-        # A reduction takes about the cube of its columns: with those of the whole map first, threads end at
-        # about the same time, even where their number does not divide that of the folds.
-        costs = [float(min(one.size, most)) ** 3 for one in calls]
-        return self.run.map(fold_errors, self.tasks_of(calls), costs=costs)
-
-    def tasks_of(self, calls: list[_Call]) -> list[tuple]:
-        """The arguments of `fold_errors` for each of them."""
         own = self.total, self.parts
-        return [
+        tasks = [
             (*self.smaller.get(one.size, own), terms, self.system, *one[1:])
             for one, terms in zip(calls, self.terms(one.fold for one in calls), strict=True)
         ]
+        # A reduction takes about the cube of its columns: with those of the whole map first, threads end at
+        # about the same time, even where their number does not divide that of the folds.
+        return self.run.map(fold_errors, tasks, costs=[float(min(one.size, most)) ** 3 for one in calls])
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
         """Whether the models of all folds and alphas are worth the memory that they take here."""
