@@ -207,7 +207,7 @@ def test_where_all_are_as_good_weights_are_equal_and_trials_are_few(rng, n):
     found = search_weights(n, score, rng)
     np.testing.assert_allclose(found["weights"], np.full(n, 1 / n))
     assert found["n_trials"] == len(seen) <= MAX_WEIGHTINGS
-    assert len(np.unique(np.round(seen, 6), axis=0)) == len(seen)  # none twice
+    assert len(np.unique(np.round(seen, 8), axis=0)) == len(seen)  # none twice
     weights = np.array(seen)
     assert (weights >= 0.999e-4 * weights.max(axis=1, keepdims=True)).all()
 
