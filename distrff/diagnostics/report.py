@@ -57,6 +57,7 @@ class FitReport(StrictMapping):
     expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     training_r2 : of ridge, the share of the targets' variance explained on the fitted rows, for each target
+    weights_search : of concatenated maps with weights="cv", their score, that of equal ones, n_trials
     solver : name of the solver
     tol, relative_residual, preconditioner : of conjugate gradients, for the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models, for the worst class

@@ -310,6 +310,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """The fitted map, once all is decided."""
         raise NotImplementedError
 
+    @property
+    def chooses_weights(self) -> bool:
+        """Whether a ridge model has yet to choose the weights of its parts."""
+        return False
+
     def trial(self, n_columns: int, most_components: int | None = None) -> Self:
         """A clone fitted to random rows, with so many components at most; automatic widths are 1."""
         # Its sizes are those of any fit: a plan asks them before a row is read, for the time of a few rows.

@@ -72,6 +72,7 @@ class Size:
     saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
     n_places: int = 0  # columns of a lattice of frequencies; 0 for all
     n_covariates: int = 0  # beside it
+    n_weightings: int = 0  # of the parts of a map, at most, that are tried with all alphas
     climbs: bool = False  # whether the likelihood of the rows chooses the kernel
 
     @property
@@ -313,7 +314,8 @@ class Plan:
         if self.solver == "sgd":
             return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
         if self.solver == "gram":
-            return []
+            n = self.size.n_weightings
+            return [f"weights of maps: up to {n} settings, each for all folds and alphas"] if n else []
         if self.solver == "toeplitz":
             from distrff.features.equispaced import resolved_share  # with its FFTs, for a line that few read
 

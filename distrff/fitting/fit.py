@@ -140,6 +140,8 @@ def solver(name: str) -> Solver:
 def candidates(problem: Problem) -> list[str]:
     """Names of the solvers that are tried, in this order."""
     by_itself = problem.is_ridge and problem.solver in ("auto", "cg")
+    if problem.chooses_weights:
+        return ["gram"]  # alone knows the Gram for all of them
     if problem.is_equispaced and (by_itself or problem.solver == "toeplitz"):
         return ["toeplitz"]  # sums of some FFTs in the place of features
     if problem.loss is None:
@@ -159,6 +161,15 @@ def usable(problem: Problem) -> Iterator[Solver]:
 
     Raises InputError with the first refusal if all do.
     """
+    if problem.chooses_weights and (
+        not problem.is_ridge
+        or problem.grows
+        or problem.penalty.search != "cv"
+        or problem.solver not in ("auto", "gram")
+    ):
+        from distrff.features.compose import WEIGHTS_NEED  # few fits have such a map
+
+        raise InputError(WEIGHTS_NEED)
     # One by one: the second solver's file is loaded only where no plan of the first one fits.
     refusals = []
     for name in candidates(problem):

@@ -61,7 +61,7 @@ from distrff.solvers.ridge import (
     total_gram,
 )
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
-from distrff.utils.random import child_seed
+from distrff.utils.random import child_seed, stream
 
 if TYPE_CHECKING:
     from distrff.fitting.sums import GramStatistics
@@ -278,7 +278,12 @@ class GramRidge:
         return needs_gram(problem) if has_gram and problem.is_sparse else unwritten(problem)
 
     def size(self, fit: FitContext, size: Size) -> Size:
-        return replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
+        size = replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
+        if not fit.problem.chooses_weights:
+            return size
+        from distrff.features.compose import MAX_WEIGHTINGS  # few fits have such a map
+
+        return replace(size, n_weightings=MAX_WEIGHTINGS)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         # A pass for each sum reads all rows K times, but maps and multiplies none twice: it takes the rows of
@@ -302,6 +307,8 @@ class GramRidge:
                 warn(notes[0], PrecisionWarning)
         fit.run.begin_phase("Gram")
         folds = folds_of(problem, plan.size)
+        if problem.chooses_weights:
+            return _solved_with_weights(sum_grams(fit, plan, folds), problem, plan, notes)
         # Folds repay the rotation: its 2n²D flops come once, and then each fold reduces n columns in place of
         # D.
         if problem.penalty.search == "cv" and _has_few_rows(plan):
@@ -434,6 +441,43 @@ def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[st
         return result
     models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
+
+
+def _solved_with_weights(grams: Grams, problem: Problem, plan: Plan, notes: list[str]) -> FitResult:
+    """The fit with the weights of its map's parts that have the least held-out error."""
+    from distrff.features.compose import search_weights  # as above
+
+    assert grams.fit is not None
+    features: Any = grams.fit.features
+    parts = features.specification_.parts
+    grams.run.begin_phase("weights of maps")
+    grams.run.observer.between_passes("weights of maps by held-out error")
+    # The means of ‖z‖² of the parts, where these are not known: k(0) of all follows for any weights.
+    norms = np.array([part.at_zero for part in parts])
+    if not np.isfinite(norms).all():
+        diagonal = grams.run.compute(np.diagonal, grams.total)[: features.specification_.n_features]
+        starts = np.cumsum([0, *(part.n_features for part in parts[:-1])])
+        norms = np.add.reduceat(diagonal, starts) / grams.weight * len(parts)
+
+    def weighted(weights: np.ndarray) -> Grams:
+        # The Gram is that of equal weights.
+        factors = np.repeat(np.sqrt(weights * len(parts)), [part.n_features for part in parts])
+        system = replace(grams.system, factors=factors)
+        return replace(grams, system=system, mean_square_norm=float(weights @ norms))
+
+    def score(weights: np.ndarray) -> float:
+        search = _by_folds(weighted(weights), problem.penalty, grams.folds.n_folds, "")
+        assert search.score is not None
+        return search.score
+
+    found = search_weights(len(parts), score, stream(problem.seed, "weights of maps"))
+    chosen = weighted(np.array(found["weights"]))
+    told = ", ".join(f"{weight:.2g}" for weight in found["weights"])
+    result = _solved(
+        chosen, problem, plan=plan, notes=[*notes, f"weights of the maps, by held-out error: {told}"]
+    )
+    entries = {**result.entries, "weights_search": found}
+    return replace(result, entries=entries, features=features.with_weights(found["weights"]))
 
 
 def _with_solutions(
@@ -1082,4 +1126,4 @@ def factorisation_flops(size: Size) -> float:
     paths = size.n_folds * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
     # The nested sizes are halvings: their cubes add up to 1 + 1/8 + 1/64 + … = 8/7 of the largest.
     searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
-    return searched + D**3 / 3 + size.n_eigensystems * reduction
+    return searched + size.n_weightings * paths + D**3 / 3 + size.n_eigensystems * reduction

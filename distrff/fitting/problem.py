@@ -164,6 +164,11 @@ class Problem:
         return isinstance(self.loss, Squared)
 
     @property
+    def chooses_weights(self) -> bool:
+        """Whether the fit also chooses the weights of the parts of its map."""
+        return self.features is not None and self.features.chooses_weights
+
+    @property
     def is_equispaced(self) -> bool:
         return self.features is not None and Trait.SUMS in self.features.traits
 

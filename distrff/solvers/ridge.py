@@ -488,6 +488,8 @@ class GramProblem:
     offset : ndarray of shape (k,) or None
         Added to the coded targets: without an intercept the model has to fit the mean as well, which the
         coding subtracted.
+    factors : ndarray of shape (D,) or None
+        Of the features of all models: those of the Gram are multiplied by them.
     """
 
     n_rows: int
@@ -496,6 +498,7 @@ class GramProblem:
     sizes: tuple[int, ...]
     rescaled: bool
     offset: np.ndarray | None = None
+    factors: np.ndarray | None = None
 
     def feature_scale(self, size: int) -> float:
         """Factor of the leading `size` features."""
@@ -505,7 +508,11 @@ class GramProblem:
         """The ridge system of a Gram, of all features or of the leading `size`."""
         scale = 1.0 if size is None else self.feature_scale(size)
         return ridge_system(
-            A, self.n_targets, fit_intercept=self.fit_intercept, n_features=size, feature_scale=scale
+            self.with_factors(A),
+            self.n_targets,
+            fit_intercept=self.fit_intercept,
+            n_features=size,
+            feature_scale=scale,
         )
 
     def weight(self, A: np.ndarray) -> float:
@@ -515,6 +522,16 @@ class GramProblem:
     def with_offset(self, A: np.ndarray) -> np.ndarray:
         """The Gram with the offset added to its targets."""
         return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
+
+    def with_factors(self, A: np.ndarray) -> np.ndarray:
+        """The Gram of the features times their factors."""
+        if self.factors is None:
+            return A
+        factors = np.append(self.factors, np.ones(1 + self.n_targets))
+        # Products of two factors first: they do not depend on the order, so that the result is symmetric.
+        weighted = np.outer(factors, factors)
+        weighted *= A
+        return weighted
 
 
 @dataclass(frozen=True)
@@ -660,10 +677,13 @@ def fold_errors(
     training = of_fold if used is held_out else leading(used, n_features, problem.n_targets)
     if fold.is_left_out:
         training = leading(total, n_features, problem.n_targets) - training
+    del used  # where factors make copies, no more than four matrices are here at once
+    of_fold, training = problem.with_factors(of_fold), problem.with_factors(training)
+    del held_out
     system = ridge_system(
         training, problem.n_targets, fit_intercept=problem.fit_intercept, feature_scale=scale
     )
-    del training, used, held_out
+    del training
     # G is reduced in its own memory: of the system only B and the means can be used from here on.
     path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
 
