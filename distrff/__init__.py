@@ -31,19 +31,19 @@ from typing import Any
 # The public names, by the module that has them.
 _NAMES = {
     "diagnostics.bounds": "bounds features_needed",
-    "diagnostics.evaluate": "calibrate evaluate",
+    "diagnostics.evaluate": "Evaluation calibrate evaluate",
     "diagnostics.dependence": "partial_dependence",
     "diagnostics.importance": "permutation_importance",
     "diagnostics.kernel_error": "kernel_error",
     "diagnostics.plots": "plot_alpha_path plot_confusion plot_decision_surface plot_importance "
     "plot_kernel_error plot_learning_curve plot_partial_dependence plot_precision_recall "
     "plot_predicted_against_actual plot_relevance plot_reliability plot_residuals plot_roc",
-    "diagnostics.quality": "Evaluation",
     "engine.cluster": "connect",
     "engine.progress": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
-    "estimators.base": "EXPECTED_FAILED_CHECKS cross_val_predict",
+    "estimators.base": "EXPECTED_FAILED_CHECKS",
     "estimators.gram": "KernelPCA fit_features gradient_outer_product gram",
+    "estimators.out_of_fold": "cross_val_predict",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
     "estimators.svm": "KernelLikelihoodClassifier KernelRegressor KernelSVC KernelSVR",
     "features.search.candidates": "AutoFeatures",

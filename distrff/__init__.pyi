@@ -4,6 +4,7 @@ from distrff import metrics as metrics
 from distrff.diagnostics import bounds as bounds
 from distrff.diagnostics.bounds import features_needed as features_needed
 from distrff.diagnostics.dependence import partial_dependence as partial_dependence
+from distrff.diagnostics.evaluate import Evaluation as Evaluation
 from distrff.diagnostics.evaluate import calibrate as calibrate
 from distrff.diagnostics.evaluate import evaluate as evaluate
 from distrff.diagnostics.importance import permutation_importance as permutation_importance
@@ -21,16 +22,15 @@ from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.diagnostics.plots import plot_reliability as plot_reliability
 from distrff.diagnostics.plots import plot_residuals as plot_residuals
 from distrff.diagnostics.plots import plot_roc as plot_roc
-from distrff.diagnostics.quality import Evaluation as Evaluation
 from distrff.engine.cluster import connect as connect
 from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
-from distrff.estimators.base import cross_val_predict as cross_val_predict
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
 from distrff.estimators.gram import KernelPCA as KernelPCA
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram
+from distrff.estimators.out_of_fold import cross_val_predict as cross_val_predict
 from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier

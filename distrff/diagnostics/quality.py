@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import (
     Bars,
     Facts,
@@ -15,11 +14,8 @@ from distrff.utils.text import (
     Section,
     Table,
     column_text,
-    html_card,
-    html_page,
     listed,
     number_text,
-    page_lines,
 )
 
 _MAX_CLASSES = 30  # as rows of a table
@@ -35,67 +31,6 @@ LOSS_NAMES = {
     "gamma_deviance": "gamma deviance",
 }
 OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
-
-
-class Evaluation(StrictMapping):
-    """The result of `evaluate`: a read-only mapping of strict JSON values.
-
-    Keys
-    ----
-    model, n_samples : of what, and how many rows were judged
-    rows : "out of fold", where each row was judged by a model that did not see it; "the rows of the fit",
-        which is optimistic; "rows that partial_fit may have seen"; "other rows"; or "the rows
-        given" to a stored model, which does not know those of its fit
-    n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
-    kind : "numbers", "classes", or "labels", where a row has any number of several
-    n_unseen_categories : of a table with categories that the fit never saw, how many rows hold one, by column
-    pinball_loss, poisson_deviance, gamma_deviance, constant_…, d2 : of models of quantiles, counts and
-        amounts; the mean loss, that of the best constant, and the share of it that is explained, averaged
-        over targets
-    crps, negative_log_density : of numbers, over all targets, where deviations were judged
-    bands : of quantiles τ and 1 − τ, the `coverage` of the rows between them, which is to be `nominal`, and
-        the `interval_score`
-    r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
-        the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is None where all targets are equal
-    targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
-        `residual_quantiles` of y − f, within 2⁻¹¹ of a residual of that rank, and from a sample of 8,192
-        rows `points` (prediction, actual) and `bins` of the prediction with the quantiles `bin_shares` of
-        `actual` and `residual`; of a bin of m rows, the rank of a quantile is off by √(q(1 − q)/m)
-    accuracy, error, majority, majority_accuracy, balanced_accuracy : of classes; the accuracy of the most
-        frequent class for all rows; the mean recall
-    log_loss, majority_log_loss, brier, reliability : with probabilities: −mean log p of the true class in
-        nats, that of the classes' shares, Σ_c (p_c − [y = c])² on average, and in 20 bins of the probability
-        of the second of two classes, or of the predicted one, how often it came true
-    classes : list, of each class its `label`, `n_rows`, `weight`, `precision`, `recall` and `f1`
-    confusion : `labels` and `matrix` (true by predicted, weights), for at most 64 classes
-    confused : the pairs of classes that are confused most
-    n_unseen, n_unseen_labels, unseen_labels : rows with labels that the fit never saw, which count as wrong,
-        how many such labels, and the most frequent of them with `label` and `n_rows`
-    accuracy, error, hamming_loss, constant_hamming_loss, labels : of labels; the share of the rows with all
-        labels right, of single labels that are wrong, of those where each label has its more frequent value
-        in all rows, and of each `label` its `share` of the rows, `error`, `precision`, `recall` and `f1`
-    roc, roc_auc, precision_recall, average_precision, positive : of two classes, for the second one; the
-        areas are off by at most roc_auc_error and average_precision_error
-    """
-
-    def to_html(self, *, title: str | None = None) -> str:
-        """The evaluation as one self-contained HTML page; write it as UTF-8."""
-        from distrff.diagnostics.pages import error_charts
-
-        title = self._title() if title is None else title
-        charts = error_charts(self)
-        return html_page(title, quality_facts(self), sections=evaluation_sections(self, charts))
-
-    def _title(self) -> str:
-        return f"Evaluation of {self['model']}"
-
-    def _repr_html_(self) -> str:
-        return html_card(self._title(), quality_facts(self), sections=evaluation_sections(self))
-
-    def __repr__(self) -> str:
-        head = f"{self._title()} on {number_text(self['n_samples'])} rows"
-        lines = page_lines(quality_facts(self), evaluation_sections(self))
-        return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
 # In words.

@@ -8,9 +8,10 @@ from typing import Any
 import dask
 import numpy as np
 from dask.base import tokenize
+from sklearn.base import clone
 
 from distrff.diagnostics.evaluate import spread_out_of_fold
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.fitting.fit import begin, choose, prepare
 from distrff.fitting.problem import Penalty, Problem
 from distrff.io.arrays import as_dataset
@@ -21,6 +22,103 @@ from distrff.preprocessing.folds import Keys
 from distrff.solvers.objective import Squared
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import group_of
+
+# Predictions of rows by models that did not see them, from one fit.
+
+
+METHODS = ("predict", "decision_function", "predict_proba")
+
+
+def cross_val_predict(
+    estimator: Any,
+    data: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    groups: Any = None,
+    method: str = "predict",
+) -> Any:
+    """Each row's prediction by a model that did not see the row.
+
+    A clone of the estimator is fitted once, with folds (`cv` and `fold_by` are its own); scaling, map and
+    penalty, where it is searched, are those of all rows, and the models without a fold come from the same
+    sums. A row that several folds hold out has the mean of their values of f; one that none holds out, as of
+    the first span of `ForwardFolds`, has NaN, and a `DataWarning` counts these. A given `alpha` or `C` stays
+    as it is; ``alpha="gcv"`` is searched by the folds instead.
+
+    Parameters
+    ----------
+    estimator : KernelRidge, KernelRidgeClassifier, KernelSVC or KernelLikelihoodClassifier
+        Fitted or not; it is not changed.
+    data : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        Of shape (n_samples, n_columns), of any storage.
+    y, sample_weight, groups : array-like, optional
+        As for `fit`. A dataset brings its own.
+    method : {"predict", "decision_function", "predict_proba"}
+
+    Returns
+    -------
+    ndarray or dask array
+        Of the shape of the method's result; lazy, with the row chunks of the data, for all that is not in
+        memory.
+
+    Raises
+    ------
+    InputError
+        For a fit that holds no folds out: by ``solver="sgd"``, with ``C=inf``, or with a given `alpha` of
+        its own for each target.
+
+    Notes
+    -----
+    Costs a fit, and the flops of the predictions.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if not hasattr(estimator, "_rows_of_folds"):
+        raise InputError(f"expected one of distrff's estimators, got {estimator!r}")
+    if not hasattr(estimator, method):
+        raise InputError(f"a {type(estimator).__name__} has no {method}; choose another method")
+    dataset = estimator._rows_of_folds(data, y, sample_weight, groups)
+    # A clone is fitted to the dataset that is judged below: row numbers, and so folds, are the same in both.
+    fitted = _with_folds(estimator).fit(dataset)
+    folds = fitted._out_of_fold_models()
+    if folds is None:
+        raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if n_nan := fitted.report_["folds"]["n_never_held_out"]:
+        warn(
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold, not counting rows of weight 0: "
+            f"their results are NaN",
+            DataWarning,
+        )
+    # Those of the fit have the columns by which rows were held out.
+    dataset = dataset if fitted._fit_rows is None else fitted._fit_rows
+    found = results_out_of_fold(
+        fitted.model_, folds, dataset, {"decision_function": "decision"}.get(method, method)
+    )
+    if method == "decision_function" and found.shape[1] == 1:
+        found = found[:, 0]
+    in_memory = not isinstance(data, Dataset) and not dask.is_dask_collection(data)
+    return found.compute() if in_memory else found
+
+
+def _with_folds(estimator: Any) -> Any:
+    """A clone that holds folds out; a given penalty is the only one of its grid."""
+    copy: Any = clone(estimator)
+    if copy.solver == "sgd":
+        raise InputError("solver='sgd' holds no folds out; use solver='auto'")
+    if hasattr(copy, "C"):
+        if copy.C != "cv":
+            if not np.isfinite(copy.C):
+                raise InputError("C=inf has no models without a fold; give a finite C")
+            # A grid of one value: its search makes the models of the folds, from the same sums.
+            copy.set_params(C="cv", Cs=[copy.C])
+    elif isinstance(copy.alpha, str):
+        copy.set_params(alpha="cv")
+    elif np.ndim(copy.alpha):
+        raise InputError("folds share one alpha; give one number in the place of one per target")
+    else:
+        copy.set_params(alpha="cv", alphas=[copy.alpha])
+    return copy
 
 
 def results_out_of_fold(model: Model, folds: FoldModels, dataset: Dataset, method: str) -> Any:
