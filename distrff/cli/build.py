@@ -432,7 +432,7 @@ KEYS = (
     "model", "quality", "folds", "n_samples", "n_columns", "n_components", "n_outputs", "kernel",
     "length_scale", "alpha", "trend",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
-    "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
+    "C", "in_units_of_y", "loss", "solver", "preconditioner", "tol", "relative_residual",
     "explained_variance", "explained_variance_ratio",
     "primal", "dual", "duality_gap", "relative_gradient",
     "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",

@@ -49,7 +49,8 @@ def quality_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _expected_of_new_rows(report: Mapping[str, Any]) -> str | None:
     """What the choice of the map tells of rows that the fit did not see, where nothing else does."""
-    if report["quality"]["rows"] != _ROWS_OF_FIT or not report.get("candidates"):
+    quality = report["quality"]
+    if quality["rows"] != _ROWS_OF_FIT or not report.get("candidates") or loss_of(quality) is not None:
         return None
     # The measured error, not the one extrapolated to all rows: this fit's penalty may be a worse one.
     chosen = next(one for one in report["candidates"] if one["chosen"])

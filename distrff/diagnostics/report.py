@@ -60,6 +60,8 @@ class FitReport(StrictMapping):
     weights_search : of concatenated maps with weights="cv", their score, that of equal ones, n_trials
     solver : name of the solver
     tol, relative_residual, preconditioner : of conjugate gradients, for the target of largest residual
+    in_units_of_y : of losses in units of the targets' spread, that `spread`, and `C`, `epsilon`, `delta` as
+        they are without it; lists of several targets
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models, for the worst class
     Cs, mean_score, fold_scores : the choice of C by held-out loss
     history : of iterative models, the state after each light sweep: `measure`, the name of what

@@ -60,7 +60,7 @@ from distrff.solvers.lbfgs import (
     solve_smooth,
     solve_smoothed,
 )
-from distrff.solvers.losses import MARGINS
+from distrff.solvers.losses import MARGINS, Residual
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution, solution_of
 
@@ -587,6 +587,7 @@ def margin_result(
             "relative_gradient": worst.relative_gradient,
             "history": worst.history.values(worst.measure),
             **(_margins(coef, traces) if problem.is_hard else {}),
+            **_in_units_of_targets(problem, fit.targets, search.C),
             **search.entries,
         },
         interruption=solution.interruption,
@@ -602,6 +603,15 @@ def margin_result(
 def _in_units(targets: Targets, X: np.ndarray, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
     """Coefficients and intercepts in the targets' own units, of points in columns."""
     return in_units(targets, *coef_and_intercept(X, fit_intercept=fit_intercept), fit_intercept=fit_intercept)
+
+
+def _in_units_of_targets(problem: Problem, targets: Targets, C: float) -> dict[str, Any]:
+    """C, epsilon and delta for targets in their own units, where the loss has those of spreads."""
+    loss = problem.loss
+    if not isinstance(loss, Residual):
+        return {}
+    found = loss.in_units(C, targets.scale[: 1 if problem.n_quantiles > 1 else None]).items()
+    return {"in_units_of_y": {name: A.tolist() if len(A) > 1 else float(A[0]) for name, A in found}}
 
 
 def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:

@@ -326,6 +326,16 @@ class Residual(Loss):
             return self
         return replace(self, lower=self.lower[list(outputs)], upper=self.upper[list(outputs)])
 
+    def in_units(self, C: float, spread: np.ndarray) -> dict[str, np.ndarray]:
+        """C, ε and δ of the same model of targets in their own units, of which `spread` are one."""
+        # C·Σ ℓ(r/σ) + ½‖w/σ‖² is 1/σ² of that of r and w with C, or with σ·C where ℓ grows as r does.
+        found = {"spread": spread, "C": C * (spread if self._has_corner else np.ones_like(spread))}
+        if self.epsilon:
+            found["epsilon"] = self.epsilon * spread
+        if self.h and np.isfinite(self.upper):
+            found["delta"] = self.upper * spread
+        return found
+
     def rounded(self, epsilon: Any) -> Residual:
         return self if self.is_smooth else replace(self, h=epsilon)
 

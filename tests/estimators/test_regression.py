@@ -12,6 +12,7 @@ from sklearn.metrics import mean_poisson_deviance as sklearn_poisson_deviance
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.solvers.losses import Residual
 from tests.support.fits import fourier, objective, refusal, smallest_objective, stored
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -130,6 +131,20 @@ def test_units_of_the_target_do_not_matter(rows, rng):
         assert one.report_["dual"] <= shifted["primal"] * (1 + 1e-9)
     both = regressor("huber").fit(X, np.column_stack([y, 1024 * y]), s).predict(X)
     np.testing.assert_allclose(both[:, 1], 1024 * both[:, 0], rtol=0.01)
+
+
+@pytest.mark.parametrize("loss", ["huber", "epsilon_insensitive", "squared_epsilon_insensitive"])
+def test_the_report_has_the_parameters_in_units_of_the_target(rows, rng, loss):
+    """With them the raw objective is σ² times the one that is reported."""
+    X, s = rows
+    y = targets_of(loss, X, rng)
+    fitted = regressor(loss, **LOSSES[loss]).fit(X, y, s)
+    raw = fitted.report_["in_units_of_y"]
+    kinds = {"huber": lambda: Residual.huber(raw["delta"])}
+    kinds["epsilon_insensitive"] = lambda: Residual.insensitive(raw["epsilon"])
+    kinds["squared_epsilon_insensitive"] = lambda: Residual.squared_insensitive(raw["epsilon"])
+    value = objective(kinds[loss](), raw["C"], fitted.coef_, fitted.predict(X), y, s)
+    assert value == pytest.approx(raw["spread"] ** 2 * fitted.report_["primal"], rel=1e-6)
 
 
 def test_far_targets_do_not_move_the_units(rows, rng):
