@@ -107,7 +107,8 @@ class Size:
     def reading_bytes(self, segment_rows: int) -> int:
         """The most that a task holds of stored rows: two spans, and what decoding takes."""
         # The longest segments are often those of the first pass.
-        longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        n_columns = self.n_columns + (self.n_outputs if self.wide else 0)
+        longest = max(segment_rows, light_segmentation(self.n_rows, n_columns).segment_rows)
         longest = min(longest, self.n_rows)
         if self.block_rows == 0:  # arrays, of which two segments are there beside `sent_bytes`
             return 2 * self.row_bytes * longest

@@ -849,7 +849,7 @@ class _Call(NamedTuple):
     alphas: np.ndarray
     base: slice | None
     keeps_models: bool
-    wanted: np.ndarray | None = None  # as of `fold_errors`
+    own: bool | np.ndarray = False  # as of `fold_errors`
 
 
 def _grids(grams: Grams, given: np.ndarray | None) -> list[_Grid]:
@@ -877,17 +877,10 @@ def _by_folds(
     """The choice by the errors of the first folds, with their models if these are wanted and small."""
     grids, folds = _grids(grams, penalty.grid), range(n_folds)
     # Models by alpha are looked up by the grid's own floats, which no step computes anew.
-    each, k = penalty.each_target, grams.system.n_targets
+    each = penalty.each_target
     with_models = with_models and not each and grams.keeps_paths(n_folds, len(grids[-1].alphas))
     calls = [
-        _Call(
-            fold,
-            grid.size,
-            grid.alphas,
-            grid.base,
-            with_models and grid is grids[-1],
-            np.repeat(_within(grid.base, len(grid.alphas))[:, None], k, axis=1) if each else None,
-        )
+        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1], each)
         for grid in reversed(grids)
         for fold in folds
     ]
@@ -902,14 +895,13 @@ def _by_folds(
         wanted = tried.any(axis=0) & ~tried[one.fold]
         lacking = wanted.any(axis=1)
         if lacking.any():
-            own = wanted[lacking] if each else None
-            late.append(one._replace(alphas=one.alphas[lacking], base=None, wanted=own))
+            own = wanted[lacking] if each else False
+            late.append(one._replace(alphas=one.alphas[lacking], base=None, own=own))
             places.append(lacking)
     models = [dict(found[grids[-1].size, fold].solutions) for fold in folds]
     for one, lacking, more in zip(late, places, grams.errors_of(late), strict=True):
         before = errors[one.size][one.fold, lacking]
-        new = more.errors if one.wanted is None else np.where(one.wanted, more.errors, before)
-        errors[one.size][one.fold, lacking] = new
+        errors[one.size][one.fold, lacking] = np.where(one.own, more.errors, before) if each else more.errors
         models[one.fold] |= more.solutions
     weights, unit = np.array([found[grids[-1].size, fold].weight for fold in folds]), grams.unit
     criterion = f"mean squared error over {held_out}"
@@ -917,13 +909,6 @@ def _by_folds(
     search, _ = _best(grams, penalty, grids, criterion, scaled, weights)
     alpha = float(search.alpha[0])
     return replace(search, fold_solutions=[some[alpha] for some in models] if with_models else [])
-
-
-def _within(part: slice, n: int) -> np.ndarray:
-    """Which of n places are in this part."""
-    inside = np.zeros(n, bool)
-    inside[part] = True
-    return inside
 
 
 def _by_gcv(grams: Grams, penalty: Penalty) -> tuple[AlphaSearch, float]:

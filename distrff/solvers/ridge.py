@@ -41,6 +41,7 @@ from distrff.utils.linalg import (
     symmetric_product,
     transposed_product,
     triangle_of_reflections,
+    triangular_product,
     tridiagonal,
 )
 from distrff.utils.random import stream
@@ -661,7 +662,7 @@ def fold_errors(
     alphas: np.ndarray,
     base: slice | None = None,
     with_solutions: bool = False,
-    wanted: np.ndarray | None = None,
+    own: bool | np.ndarray = False,
 ) -> FoldErrors:
     """One fold's errors under the models of a size that did not see it, and these if they are wanted.
 
@@ -671,15 +672,15 @@ def fold_errors(
         As in `combined`.
     base : slice, optional
         The part of the alphas that is tried in any case, as in `path_errors`; by default all of them.
-    wanted : bool ndarray of shape (m, k), optional
-        The alphas that are tried for each target, which goes on beyond the ends of `base`, if that is given,
-        by its own errors. Others have NaN, and no solutions are kept. By default targets share all alphas.
+    own : bool, or bool ndarray of shape (m, k)
+        Whether each target goes on beyond the ends of `base` by its own errors, or which alphas are tried for
+        which target. The others have NaN, and no solutions are kept.
 
     Notes
     -----
     About 4/3·D³ flops. Memory beside the inputs: two D × D arrays, the Gram of the training rows, which is
-    freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p), or for `wanted`
-    ones three of shape (D, k), and 2·D² flops for each.
+    freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p), or with `own`
+    three of shape (D, k).
     """
     held_out = problem.with_offset(combined(parts, fold.test))
     # Of a partition what is left out is what is judged: one matrix in memory, not two.
@@ -700,9 +701,9 @@ def fold_errors(
     del training, used, held_out
     # G is reduced in its own memory: of the system only B and the means can be used from here on.
     path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
-    if wanted is not None:
-        own = _OwnErrors(path, system, of_fold, scale)
-        return FoldErrors(own.errors(alphas, wanted, base), weight, solutions)
+    if own is not False:
+        errors = _OwnErrors(path, system, of_fold, scale).errors(alphas, own, base)
+        return FoldErrors(errors, weight, solutions)
 
     def errors_at(some: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, some)
@@ -714,7 +715,7 @@ def fold_errors(
     return FoldErrors(path_errors(errors_at, alphas, base), weight, solutions)
 
 
-_TARGETS_AT_ONCE = 512  # their solutions for one alpha stay in a cache
+_TARGETS_AT_ONCE = 256  # their solutions for one alpha stay in a cache
 
 
 class _OwnErrors:
@@ -726,41 +727,53 @@ class _OwnErrors:
 
     def __init__(self, path: PathRidge, system: RidgeSystem, held_out: np.ndarray, scale: float) -> None:
         D = len(system.B)
-        self._path, self._B, self._z_mean = path, path.rotated(system.B), path.rotated(system.z_mean[:, None])
+        self._path, self._B, self._z_mean = (
+            path,
+            path.rotated(system.B),
+            path.rotated(system.z_mean[:, None])[:, 0],
+        )
         self._y_mean, self._yy = system.y_mean, target_squares(held_out, D)
         rotated = path.rotated(held_out[: D + 1])
         rotated[:D] *= scale
-        self._E, self._C = path.rotated(rotated[:, : D + 1].T), rotated[:, D + 1 :]
-        self._E[:D] *= scale
+        E, self._C = path.rotated(rotated[:, : D + 1].T), rotated[:, D + 1 :]
+        E[:D] *= scale
+        # vᵀEv = 2·vᵀUv for the upper triangle U of E with half of its diagonal: half the flops.
+        self._U = np.asfortranarray(np.triu(E))
+        self._U[np.diag_indices(D + 1)] /= 2
 
-    def errors(self, alphas: np.ndarray, wanted: np.ndarray, base: slice | None) -> np.ndarray:
-        """Errors (m, k) at the wanted alphas, and beyond an end of the base for those that gain there."""
-        found, m = np.full(wanted.shape, np.nan), len(alphas)
-        for i in range(m):
-            found[i, wanted[i]] = self._at(alphas[i], np.flatnonzero(wanted[i]))
-        if base is None:
+    def errors(self, alphas: np.ndarray, own: bool | np.ndarray, base: slice | None) -> np.ndarray:
+        """Errors (m, k), NaN where an alpha is not tried; the arguments are those of `fold_errors`."""
+        m, everyone = len(alphas), np.arange(len(self._yy))
+        found = np.full((m, len(everyone)), np.nan)
+        if isinstance(own, np.ndarray):
+            for i, wanted in enumerate(own):
+                found[i, wanted] = self._at(alphas[[i]], np.flatnonzero(wanted))
             return found
+        base = slice(0, m) if base is None else base
+        found[base] = self._at(alphas[base], everyone)
         # As in `path_errors`: downwards first, which is upwards in the reversed grid.
         for grid, errors, end in ((alphas[::-1], found[::-1], m - base.start), (alphas, found, base.stop)):
-            going = np.arange(wanted.shape[1])
+            going = everyone
             for stop in range(end, m, _STEPS_AT_ONCE):
                 inner = max(0, stop - _STEPS_AT_ONCE)
                 going = going[_gains(errors[inner:stop, going], errors[:inner, going])]
-                for i in range(stop, min(m, stop + _STEPS_AT_ONCE)):
-                    errors[i, going] = self._at(grid[i], going)
+                decade = slice(stop, stop + _STEPS_AT_ONCE)
+                errors[decade, going] = self._at(grid[decade], going)
         return found
 
-    def _at(self, alpha: float, targets: np.ndarray) -> np.ndarray:
-        """The errors of some targets, in blocks."""
-        found = np.empty(len(targets))
+    def _at(self, alphas: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The errors of some targets, of shape (m, k)."""
+        found = np.empty((len(alphas), len(targets)))
         for start in range(0, len(targets), _TARGETS_AT_ONCE):
             block = slice(start, start + _TARGETS_AT_ONCE)
             some = targets[block]
-            # A row for each target, since solutions are stored column by column.
-            w = self._path.solve_rotated(alpha, self._B.T[some].T).T
-            v = np.hstack([w, self._y_mean[some, None] - w @ self._z_mean])
-            squares = np.einsum("ij,ij->i", v, v @ self._E - 2 * self._C.T[some])
-            found[block] = np.maximum(squares + self._yy[some], 0)
+            # A row for each target, since LAPACK has its right-hand sides in columns.
+            B, C, v = self._B.T[some], self._C.T[some], np.empty((len(some), len(self._U)))
+            for i, alpha in enumerate(alphas):
+                v[:, :-1] = self._path.solve_rotated(alpha, B.T).T
+                v[:, -1] = self._y_mean[some] - v[:, :-1] @ self._z_mean
+                half = np.einsum("ij,ij->i", v, triangular_product(self._U, v.T).T - C)
+                found[i, block] = np.maximum(2 * half + self._yy[some], 0)
         return found
 
 

@@ -137,6 +137,13 @@ def add_square(A: np.ndarray, T: np.ndarray) -> None:
         _run("blas", "dsyrk", b"U", b"N", p, n, 1.0, T, p, 1.0, A, p)
 
 
+def triangular_product(U: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """U X for an upper triangle U in Fortran order, by dtrmm: half the flops of a whole matrix."""
+    X, n = np.array(X, dtype=np.float64, order="F"), len(U)
+    _run("blas", "dtrmm", b"L", b"U", b"N", b"N", n, X.shape[1], 1.0, U, n, X, n)
+    return X
+
+
 def add_product(A: np.ndarray, S: np.ndarray, T: np.ndarray) -> None:
     """Add SᵀT to A, float64 in C order; S is of leading columns of T, which is in C order."""
     assert A.flags.c_contiguous and T.flags.c_contiguous and S.strides == T.strides
