@@ -183,7 +183,7 @@ fit_options = together(
     _options("Model", "model loss quantile epsilon delta noise sigma multi_class class_weight"),
     together(intercept_option, option("n_outputs"), section="Model"),
     map_options,
-    _options("Penalty", "alpha alphas C Cs"),
+    _options("Penalty", "alpha alphas alpha_per_target C Cs"),
     fold_options,
     _options("Solver", "solver tol max_sweeps keep_features dtype include_std"),
     cluster_options,
@@ -309,6 +309,10 @@ def _refuse_unused(ctx: click.Context) -> None:
     for grid, name in _GRIDS.items():
         if grid in found and not may_search:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
+    if "alpha_per_target" in found and penalty not in (None, "cv"):
+        refuse(ctx, "alpha_per_target", "--alpha cv")
+    if "alpha_per_target" in found and o["include_std"]:
+        refuse(ctx, "include_std", "one alpha for all targets: not with --alpha-per-target")
     # A search for the map splits its sample by --folds, too; --alpha gcv leaves out one row at a time.
     of_map = "folds" in found and penalty != "gcv" and _chooses_map(o)
     if not (of_map or penalty == "cv" or (penalty is None and not is_margin)):

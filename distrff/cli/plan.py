@@ -135,7 +135,8 @@ def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, wor
         if not isinstance(parameters.get(name), str):
             continue
         # Any number does: sizes do not depend on it.
-        given = type(estimator)(**parameters | {name: 1.0, grid: None})
+        own = {"alpha_per_target": False} if "alpha_per_target" in parameters else {}
+        given = type(estimator)(**parameters | {name: 1.0, grid: None} | own)
         try:
             plan = counted(given, workers)
         except PlanRefused:

@@ -78,7 +78,8 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
     ax = new_axes(ax)
     name = "alpha" if report.get("alphas") else "C"
     values, mean = known_numbers(report[f"{name}s"]), known_numbers(report["mean_score"])
-    chosen = report[name]
+    several = np.ravel(report[name])  # with an alpha for each target the scores are their means
+    chosen, how = float(np.median(several)), "chosen" if len(several) == 1 else "median of those chosen"
     folds = known_numbers(report.get("fold_scores") or [])
     if folds.size:
         label = f"lowest to highest of {folds.shape[1]} folds"
@@ -86,7 +87,7 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
         low, high = np.fmin.reduce(folds, axis=1), np.fmax.reduce(folds, axis=1)
         ax.fill_between(values, low, high, label=label, **BAND)
     ax.plot(values, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=report["criterion"])
-    ax.axvline(chosen, color=COLORS[1], linestyle="--", label=f"chosen: {number_text(chosen)}")
+    ax.axvline(chosen, color=COLORS[1], linestyle="--", label=f"{how}: {number_text(chosen)}")
     floor = report.get("noise_floor")
     # A floor far below the values does not affect the choice, and would press the curve to one side.
     if floor is not None and 10 * floor >= values.min():

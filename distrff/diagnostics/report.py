@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from distrff.diagnostics.quality import OF_VARIANCE, quality_lines, quality_sections
@@ -191,7 +192,7 @@ class FitReport(StrictMapping):
         for name in ("relative_residual", "duality_gap"):
             if r.get(name) is not None:
                 score += f", {name.replace('_', ' ')} {r[name]:.2g} by {r['solver']}"
-        return f"alpha {r['alpha']}{score}"
+        return f"alpha {_range_of_many(r['alpha']) or r['alpha']}{score}"
 
 
 # The report page, and the card of a notebook.
@@ -199,6 +200,7 @@ class FitReport(StrictMapping):
 _MAX_BARS = 20
 _MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
+_MAX_ALPHAS = 10
 
 _Parts = list[Part]
 
@@ -238,7 +240,7 @@ def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
     if "C" in report:
         shown |= {"loss": report["loss"], "C": _numbers(report["C"]), "solver": report["solver"]}
     if "alpha" in report:
-        shown["alpha"] = _numbers(report["alpha"])
+        shown["alpha"] = _range_of_many(report["alpha"]) or _numbers(report["alpha"])
     if report.get("cv_score") is not None:
         shown[report["criterion"]] = number_text(report["cv_score"])
     # The one that the solver bounds by tol.
@@ -262,6 +264,14 @@ def _numbers(value: Any) -> str:
     shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MAX_NUMBERS]]
     left_out = len(values) - len(shown)
     return ", ".join(shown) + (f" and {left_out} more" if left_out else "")
+
+
+def _range_of_many(values: Any) -> str | None:
+    """The alphas of many targets as text; None where they are few."""
+    if not isinstance(values, list) or len(values) <= _MAX_ALPHAS:
+        return None
+    low, middle, high = (number_text(f(values)) for f in (min, median, max))
+    return f"of {len(values)} targets from {low} to {high}, median {middle}"
 
 
 def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart]) -> list[Section]:

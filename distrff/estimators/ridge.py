@@ -269,7 +269,10 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         # One factor of D² serves all targets of one alpha; several would need one each.
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
-            raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
+            raise InputError(
+                "return_std needs one alpha for all targets, and they have several; fit with a single alpha, "
+                "or alpha_per_target=False"
+            )
         self.model_ = replace(model, posterior=grams.posterior(float(alphas[0])))
         return self.model_
 
@@ -319,6 +322,10 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         Grid to choose from. Default: 25 values, geometric from 1e-9 to 1 times Σs·k(0), and more beyond an
         end that is the best, down to 1e-18 and up to 1e3.
         Values below the rounding noise of the products are left out, and reported.
+    alpha_per_target : bool, default=False
+        Whether ``alpha="cv"`` takes the best alpha of each target for itself, by its own held-out error, from
+        a Gram. Where targets are more than features, their products with each other are not summed, so that
+        10,000 of them are no matter. Deviations of the predictions then need one alpha all the same.
     cv : "auto", int, folds, or splitter of scikit-learn
         Which rows are held out, and so stand for new ones, wherever the fit judges: for ``alpha="cv"``, a map
         that is chosen, the report. An integer: so many folds of rows at random, or of whole groups where
@@ -385,7 +392,8 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
     cv_score_ : float or None
         Criterion at `alpha_`: weighted held-out mean squared error, averaged over targets.
     cv_results_ : dict
-        `alphas` (m,), `mean_score` (m,) and, by "cv", `fold_scores` (m, n_folds).
+        `alphas` (m,), `mean_score` (m,) and, by "cv", `fold_scores` (m, n_folds). With `alpha_per_target`
+        both scores have a last axis of n_targets, and NaN where an alpha was tried for others alone.
     features_ : FeatureMap
         The fitted map; its kernel's widths are numbers.
     rkhs_norm_ : float or ndarray of shape (n_targets,)
@@ -409,6 +417,9 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
     chunking, on one processor type, with one BLAS thread a task.
     """
 
+    _: KW_ONLY
+    alpha_per_target: bool = False
+
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
         """Add rows to the Gram, and solve for the model of all rows so far.
 
@@ -416,9 +427,9 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
         map and scaling, up to rounding: row numbers go on, and so do folds at random; groups, cells and spans
         are those of the first call, and groups that come later are dealt by a hash.
-        `alpha`, `alphas`, `fit_intercept` and `tol` count at each call, all other parameters at the first.
-        `fit` forgets these sums and keeps none, so that a call after it begins anew, with a
-        `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
+        `alpha`, `alphas`, `alpha_per_target`, `fit_intercept` and `tol` count at each call, all other
+        parameters at the first. `fit` forgets these sums and keeps none, so that a call after it begins
+        anew, with a `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
         `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
 
         Parameters

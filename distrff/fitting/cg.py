@@ -215,7 +215,7 @@ class ConjugateGradientRidge:
 
     def refuses(self, problem: Problem) -> str | None:
         search = problem.penalty.search
-        if search == "gcv" and problem.is_sparse:
+        if problem.penalty.each_target or (search == "gcv" and problem.is_sparse):
             return needs_gram(problem)
         return unwritten(problem) if search is None or problem.is_sparse else needs_number(problem)
 

@@ -74,6 +74,7 @@ class Size:
     n_covariates: int = 0  # beside it
     n_weightings: int = 0  # of the parts of a map, at most, that are tried with all alphas
     climbs: bool = False  # whether the likelihood of the rows chooses the kernel
+    wide: bool = False  # Grams without the products of two targets
 
     @property
     def column_entries(self) -> float:
@@ -107,7 +108,8 @@ class Size:
     def reading_bytes(self, segment_rows: int) -> int:
         """The most that a task holds of stored rows: two spans, and what decoding takes."""
         # The longest segments are often those of the first pass.
-        longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        n_columns = self.n_columns + (self.n_outputs if self.wide else 0)
+        longest = max(segment_rows, light_segmentation(self.n_rows, n_columns).segment_rows)
         longest = min(longest, self.n_rows)
         if self.block_rows == 0:  # arrays, of which two segments are there beside `sent_bytes`
             return 2 * self.row_bytes * longest
@@ -151,7 +153,8 @@ class Size:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.memberships * self.n_rows / self.gram_stride
         # p² and not 2·p² flops a row: a symmetric product makes one triangle.
-        return rows * (self.map_flops + self.gram_size**2)
+        p = self.gram_size
+        return rows * (self.map_flops + (2 * (self.n_features + 1) * p if self.wide else p**2))
 
     @property
     def map_flops(self) -> float:
@@ -264,7 +267,7 @@ class Plan:
         own = asdict(self)
         values = _OF_MARGINS | own.pop("size") | own
         # A report's "n_folds" are the sums, as far as these are those of folds, and "n_paths" tells others.
-        del values["memberships"]
+        del values["memberships"], values["wide"]
         n_paths = self.size.n_folds if values.pop("n_other_sums") else 0
         values |= {"n_folds": self.size.n_sums, "n_paths": n_paths}
         solver = values.pop("solver")
@@ -510,6 +513,8 @@ def client_peak_bytes(size: Size) -> int:
     light = light_segmentation(size.n_rows, size.n_columns)
     factors = 2 * 8 * size.triangle_numbers  # K_LL while it is factored, beside the factor
     paths = MAX_PATH_BYTES if size.n_sums > 1 and size.n_alphas > 1 else 0  # of the models of folds, at most
+    if size.wide:  # two copies of the models of folds, in coded and in own units
+        paths = 2 * 8 * size.n_folds * D * size.n_outputs
     return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 

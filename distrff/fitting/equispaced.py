@@ -26,7 +26,7 @@ from distrff.features.equispaced import (
 from distrff.features.fitted import FittedMap
 from distrff.features.search.sample import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
-from distrff.fitting.gram import ridge_size
+from distrff.fitting.gram import OWN_ALPHAS, ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
@@ -368,6 +368,8 @@ class ToeplitzRidge:
             return NO_GROWTH
         if features.trend is not None and not problem.fit_intercept:
             return NO_TREND
+        if problem.penalty.each_target:
+            return OWN_ALPHAS
         return NO_GCV if problem.penalty.search == "gcv" else None
 
     def size(self, fit: FitContext, size: Size) -> Size:
@@ -403,8 +405,8 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
     features = statistics.features
-    if problem.penalty.search == "gcv":
-        raise InputError(NO_GCV)
+    if problem.penalty.search == "gcv" or problem.penalty.each_target:
+        raise InputError(OWN_ALPHAS if problem.penalty.each_target else NO_GCV)
     folds = statistics.by_folds
     if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(

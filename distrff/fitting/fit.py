@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.progress import Observer
-from distrff.engine.reduction import light_segmentation
+from distrff.engine.reduction import Segmentation, light_segmentation
 from distrff.engine.run import begin_run, check_reading
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
@@ -345,7 +345,7 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 def with_usable_folds(fit: FitContext, targets: Targets) -> tuple[Problem, FoldCensus]:
     """The problem without folds that judge no row or have no model, and the census of the others."""
-    folds, cuts = fit.problem.folds, light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
+    folds, cuts = fit.problem.folds, _cuts_of_rows(fit)
     census = fit.sum("fold census", FoldCensusReduction(folds, targets, cuts.tile_rows), cuts)
     kept = usable_folds(folds, census.counts, targets)
     if len(kept) == folds.n_folds:
@@ -400,7 +400,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
     weights that are all zero.
     """
     dataset, problem = fit.dataset, fit.problem
-    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    cuts = _cuts_of_rows(fit)
     reduction = ColumnStatisticsReduction(
         n_columns=dataset.n_columns,
         target_kind=problem.target_kind,
@@ -428,6 +428,12 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
         _check_sizes(whose, statistics.targets, dataset.target_names)
     return statistics
+
+
+def _cuts_of_rows(fit: FitContext) -> Segmentation:
+    # Targets that may be very many are most of a row.
+    n_targets = fit.dataset.n_targets if fit.problem.penalty.each_target else 0
+    return light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns + n_targets)
 
 
 def _check_mean_weight(whose: str, mean: float) -> None:

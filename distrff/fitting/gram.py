@@ -60,7 +60,7 @@ from distrff.solvers.ridge import (
     solution_without,
     total_gram,
 )
-from distrff.utils.linalg import add_lower_triangle, add_square, values_of
+from distrff.utils.linalg import add_lower_triangle, add_product, add_square, values_of
 from distrff.utils.random import child_seed, stream
 
 if TYPE_CHECKING:
@@ -77,11 +77,13 @@ class GramReduction(RowReduction):
 
     Without folds a product takes T = `tile_rows` consecutive rows. With K sums, K·T rows are read, ordered
     by sum, and each sum's rows, about T, are one product. Rows that enter several sums are mapped for each.
-    Targets without an output give the Gram of [z | 1], whether the rows have a y or not.
+    Targets without an output give the Gram of [z | 1], whether the rows have a y or not. Wide partials are
+    (D + 2, p) for each member, and a row costs 2·D·p flops.
     """
 
     folds: Folds = NO_FOLDS
     members: tuple[int, ...] = (0,)  # the sums that are made
+    wide: bool = False  # without products of two targets
 
     @property
     def size(self) -> int:
@@ -93,13 +95,16 @@ class GramReduction(RowReduction):
         return len(self.members)
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.n_sums * packed_length(self.size)
+        wide = (self.specification.n_features + 2) * self.size
+        return 8 * self.n_sums * (wide if self.wide else packed_length(self.size))
 
     def zero(self) -> np.ndarray:
+        if self.wide:
+            return np.zeros((self.n_sums, self.specification.n_features + 2, self.size))
         return empty_sums(self.n_sums, self.size, np.dtype(self.dtype))
 
     def finish(self, total: np.ndarray) -> np.ndarray:
-        return total if total.ndim == 2 else pack(total)
+        return total if self.wide or total.ndim == 2 else pack(total)
 
     def merge(self, first: np.ndarray | None, second: np.ndarray | None) -> np.ndarray:
         if first is None or second is None or len(first) == 1:
@@ -107,7 +112,8 @@ class GramReduction(RowReduction):
             return merged
         # A stretch of rows enters few of the sums of folds in the order of rows. The others stay the zeros
         # that nobody has touched: adding them took a tenth of a sweep with 16 sums of 2,048 features.
-        total, weight = np.zeros(first.shape), packed_length(self.specification.n_features + 1) - 1
+        D, total = self.specification.n_features, np.zeros(first.shape)
+        weight = (D, D) if self.wide else packed_length(D + 1) - 1
         for merged, own, other in zip(total, first, second, strict=True):
             if own[weight] and other[weight]:
                 np.add(own, other, out=merged)
@@ -152,7 +158,17 @@ class _Tile:
         if s is not None:
             # √s on both sides keeps tᵀt one symmetric product; tᵀ(s·t) would take twice its flops.
             t *= np.sqrt(s).astype(self._dtype)[:, None]
-        add_squares(A, t)
+        if reduction.wide:
+            add_wide(A, t, D)
+        else:
+            add_squares(A, t)
+
+
+def add_wide(A: np.ndarray, t: np.ndarray, n_features: int) -> None:
+    """Add the products of z and 1 with all columns of t = [z | 1 | y], and Σ y², to a wide Gram."""
+    add_product(A[:-1], t[:, : n_features + 1], t)
+    Y = t[:, n_features + 1 :]
+    A[-1, n_features + 1 :] += np.einsum("ij,ij->j", Y, Y, dtype=np.float64)
 
 
 def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
@@ -311,7 +327,7 @@ class GramRidge:
             return _solved_with_weights(sum_grams(fit, plan, folds), problem, plan, notes)
         # Folds repay the rotation: its 2n²D flops come once, and then each fold reduces n columns in place of
         # D.
-        if problem.penalty.search == "cv" and _has_few_rows(plan):
+        if problem.penalty.search == "cv" and not plan.size.wide and _has_few_rows(plan):
             grams = map_rows(fit, plan, folds)
         else:
             grams = sum_grams(fit, plan, folds)
@@ -507,25 +523,33 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
     """The choice among the alphas above the chosen one; None if there are none with a score."""
     if not search.results:
         return None
-    before, alphas, scores = search.alpha.max(), search.results["alphas"], search.results["mean_score"]
-    above = np.flatnonzero((alphas > before) & np.isfinite(scores))
-    if not len(above):
+    alphas, scores = search.results["alphas"], search.results["mean_score"]
+    # The smallest one: where targets have alphas of their own, it is the first to fail.
+    before, by_target = search.alpha.min(), scores.reshape(len(alphas), -1)
+    low = search.alpha == before
+    above = np.where(np.isfinite(by_target) & (alphas > before)[:, None], by_target, np.inf)[:, low]
+    if not np.isfinite(above).any(axis=0).all():
         return None
-    best = above[np.argmin(scores[above])]
-    alpha, score = float(alphas[best]), float(scores[best])
+    chosen = search.alpha.copy()
+    chosen[low] = alphas[np.argmin(above, axis=0)]
+    own = by_target[np.searchsorted(alphas, chosen), np.arange(len(chosen))]
+    alpha, score = float(np.median(chosen)), float(own.mean())
     # Notes on the end of the grid speak of the alpha that is given up, and the last point of the curve, of
     # all features, has its error.
     refuted = tuple(f"alpha={before:g} is the {which}" for which in ("smallest", "best"))
-    note = (
-        f"alpha={before:g} had the smallest error, but is below the rounding noise of the Gram: "
-        f"alpha={alpha:g} has the smallest error of the larger ones"
-    )
+    whose, best = "", f"alpha={alpha:g} has the smallest error of the larger ones"
     notes = [one for one in search.notes if not one.startswith(refuted)]
-    notes += [note, *end_of_grid("alpha", alpha, alphas[np.isfinite(scores)], scores)]
+    if scores.ndim > 1:
+        whose, best = f" of {np.count_nonzero(low)} targets", "they have the best of the larger ones"
+    notes.append(
+        f"alpha={before:g} had the smallest error{whose}, but is below the rounding noise of the Gram: {best}"
+    )
+    if scores.ndim == 1:
+        notes += end_of_grid("alpha", alpha, alphas[np.isfinite(scores)], scores)
     curve = [*search.learning_curve[:-1], [search.learning_curve[-1][0], score, alpha]]
     return replace(
         search,
-        alpha=np.array([alpha]),
+        alpha=chosen,
         score=score,
         learning_curve=curve,
         notes=notes,
@@ -676,7 +700,12 @@ def gram_passes(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
             fit.dataset,
             fit.reduction(
-                GramReduction, dtype=plan.size.dtype, tile_rows=plan.tile_rows, folds=folds, members=group
+                GramReduction,
+                dtype=plan.size.dtype,
+                tile_rows=plan.tile_rows,
+                folds=folds,
+                members=group,
+                wide=plan.size.wide,
             ),
             plan.size.segmentation(),
         )
@@ -864,6 +893,7 @@ class _Call(NamedTuple):
     alphas: np.ndarray
     base: slice | None
     keeps_models: bool
+    own: bool | np.ndarray = False  # as of `fold_errors`
 
 
 def _grids(grams: Grams, given: np.ndarray | None) -> list[_Grid]:
@@ -891,9 +921,10 @@ def _by_folds(
     """The choice by the errors of the first folds, with their models if these are wanted and small."""
     grids, folds = _grids(grams, penalty.grid), range(n_folds)
     # Models by alpha are looked up by the grid's own floats, which no step computes anew.
-    with_models = with_models and grams.keeps_paths(n_folds, len(grids[-1].alphas))
+    each = penalty.each_target
+    with_models = with_models and not each and grams.keeps_paths(n_folds, len(grids[-1].alphas))
     calls = [
-        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1])
+        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1], each)
         for grid in reversed(grids)
         for fold in folds
     ]
@@ -903,14 +934,18 @@ def _by_folds(
     # where all folds have an error. The others reduce their matrices again, which is rarely needed.
     late, places = [], []
     for one in calls:
-        tried = np.isfinite(errors[one.size]).all(axis=2)  # (n_folds, m)
-        lacking = tried.any(axis=0) & ~tried[one.fold]
+        tried = np.isfinite(errors[one.size])  # (n_folds, m, k)
+        tried = tried if each else tried.all(axis=2, keepdims=True)
+        wanted = tried.any(axis=0) & ~tried[one.fold]
+        lacking = wanted.any(axis=1)
         if lacking.any():
-            late.append(one._replace(alphas=one.alphas[lacking], base=None))
+            own = wanted[lacking] if each else False
+            late.append(one._replace(alphas=one.alphas[lacking], base=None, own=own))
             places.append(lacking)
     models = [dict(found[grids[-1].size, fold].solutions) for fold in folds]
     for one, lacking, more in zip(late, places, grams.errors_of(late), strict=True):
-        errors[one.size][one.fold, lacking] = more.errors
+        before = errors[one.size][one.fold, lacking]
+        errors[one.size][one.fold, lacking] = np.where(one.own, more.errors, before) if each else more.errors
         models[one.fold] |= more.solutions
     weights, unit = np.array([found[grids[-1].size, fold].weight for fold in folds]), grams.unit
     criterion = f"mean squared error over {held_out}"
@@ -950,10 +985,11 @@ def _best(
     choices = [penalty.choose(grid.alphas, one, weights) for grid, one in zip(grids, errors, strict=True)]
     best, whole = choices[-1], grids[-1]
     # What lies beyond an end of the base is shown where the end, or more, was chosen.
-    judged, base = np.flatnonzero(np.isfinite(best.scores)), whole.base
+    is_judged = np.isfinite(best.scores).reshape(len(best.scores), -1).any(axis=1)
+    judged, base = np.flatnonzero(is_judged), whole.base
     tried = slice(
-        min(judged[0], base.start) if best.index <= base.start else base.start,
-        max(judged[-1] + 1, base.stop) if best.index >= base.stop - 1 else base.stop,
+        min(judged[0], base.start) if np.min(best.index) <= base.start else base.start,
+        max(judged[-1] + 1, base.stop) if np.max(best.index) >= base.stop - 1 else base.stop,
     )
     alphas, scores = whole.alphas[tried], best.scores[tried]
     results = {"alphas": alphas, "mean_score": scores}
@@ -962,18 +998,42 @@ def _best(
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {whole.n_dropped}"] if whole.n_dropped else []
-    below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
-    usable = alphas[np.isfinite(scores)]
-    is_cut = whole.ends_at_floor or len(usable) < len(alphas)
+    if penalty.each_target:
+        notes += _ends_of_targets(best.index - tried.start, scores)
+    else:
+        below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
+        usable = alphas[np.isfinite(scores)]
+        is_cut = whole.ends_at_floor or len(usable) < len(alphas)
+        notes += end_of_grid("alpha", best.penalty, usable, scores, below=below if is_cut else None)
     search = AlphaSearch(
-        alpha=np.array([best.penalty]),
+        alpha=np.atleast_1d(best.penalty),
         score=best.score,
         criterion=criterion,
         results=results,
-        learning_curve=[[grid.size, c.score, c.penalty] for grid, c in zip(grids, choices, strict=True)],
-        notes=notes + end_of_grid("alpha", best.penalty, usable, scores, below=below if is_cut else None),
+        learning_curve=[
+            [grid.size, c.score, float(np.median(c.penalty))] for grid, c in zip(grids, choices, strict=True)
+        ],
+        notes=notes,
     )
     return search, best.index
+
+
+def _ends_of_targets(index: np.ndarray, scores: np.ndarray) -> list[str]:
+    """How many targets have the smallest or the largest of the alphas that were tried for them."""
+    usable, targets = np.isfinite(scores), np.arange(len(index))
+    # As in `end_of_grid`: equal scores tell nothing of values beyond.
+    differ = np.nanmin(scores, axis=0) < np.nanmax(scores, axis=0)
+    notes = []
+    for step, words in ((-1, "smallest"), (1, "largest")):
+        beyond = index + step
+        inside = (beyond >= 0) & (beyond < len(scores))
+        is_end = differ & ~(inside & usable[np.where(inside, beyond, 0), targets])
+        if is_end.any():
+            notes.append(
+                f"{np.count_nonzero(is_end)} of {len(index)} targets have the {words} alpha that was tried "
+                "for them; one beyond may be better"
+            )
+    return notes
 
 
 def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
@@ -999,12 +1059,20 @@ def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
 def needs_gram(problem: Problem) -> str:
     """Why a fit with a Gram refuses sparse features."""
     solver, search = problem.solver, problem.penalty.search
+    if problem.penalty.each_target:
+        return OWN_ALPHAS
     asked = f"solver={solver!r}" if solver == "gram" else f"alpha={search!r}"
     return (
         f"{asked} needs a Gram, and features of random binning are too many for one; use solver='auto' or "
         f"'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or "
         f"NystroemFeatures"
     )
+
+
+OWN_ALPHAS = (
+    "alpha_per_target=True needs a Gram, by solver='gram' or 'auto' of features that are written out; use "
+    "FourierFeatures or NystroemFeatures, or alpha_per_target=False"
+)
 
 
 def needs_number(problem: Problem) -> str:
@@ -1045,6 +1113,8 @@ def folds_of(problem: Problem, size: Size) -> Folds:
 def ridge_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a choice of alpha by any solver adds."""
     penalty, k, folds = problem.penalty, size.n_outputs, folds_of(problem, size)
+    # Sums that later rows are added to are full ones, as those of `gram`.
+    size = replace(size, wide=penalty.each_target and k > size.n_features and not problem.grows)
     n_folds = max(1, folds.n_folds)
     size = replace(size, n_folds=n_folds, n_other_sums=folds.n_sums - n_folds, memberships=folds.memberships)
     if problem.loss is None:
@@ -1096,13 +1166,17 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     partial = 4 * folds_per_task * s.gram_size**2
     # A thread's sums are square of float64 products, and the packed partial itself of float32 ones.
     sums = partial if s.itemsize < 8 else 2 * partial
+    whole = 8 * s.gram_size**2
+    if s.wide:
+        whole = 8 * (s.n_features + 2) * s.gram_size
+        sums = partial = folds_per_task * whole
     n_partials = s.n_partials(cuts.n_segments, threads)
     # A sample is one of `stride` hashed sums, so its tiles are picked as those of folds are, with the room of
     # `_Tile` for more than T rows.
     n_parts = max(s.n_sums, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     # A tile and its product.
-    tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
+    tile = group * s.gram_size * s.itemsize + s.itemsize * whole // 8
     # Rows of a super-tile, and those of one sum that are picked from it.
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
     rows = (
@@ -1115,7 +1189,9 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     # The packed Grams of all folds, their sum, and four matrices of its size a thread.
-    solve = 8 * s.gram_size**2 * (s.n_sums / 2 + 1 + 4 * threads)
+    solve = whole * (s.n_sums / 2 + 1 + 4 * threads)
+    if s.wide:  # the folds' Grams are whole; a thread has those of training and test, C twice and B twice
+        solve = whole * (s.n_sums + 1 + 6 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
 
 

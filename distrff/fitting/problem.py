@@ -58,22 +58,23 @@ _MARGIN_SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 
 @dataclass(frozen=True, eq=False)
 class PenaltyChoice:
-    """The best penalty of a grid by held-out errors.
+    """The best penalty of a grid by held-out errors, or the best of each target.
 
     Attributes
     ----------
-    index : int
+    index : int, or ndarray of shape (k,)
         Its position in the grid.
+    penalty : float, or ndarray of shape (k,)
     score : float
         Its weighted mean error, averaged over targets.
-    scores : ndarray of shape (m,)
+    scores : ndarray of shape (m,) or (m, k)
         The same for the whole grid; NaN for a penalty without a usable model.
-    fold_scores : ndarray of shape (m, n_folds)
+    fold_scores : ndarray of shape (m, n_folds) or (m, n_folds, k)
         The same of each fold.
     """
 
-    index: int
-    penalty: float
+    index: Any
+    penalty: Any
     score: float
     scores: np.ndarray
     fold_scores: np.ndarray
@@ -89,31 +90,43 @@ class Penalty:
     value: np.ndarray | None
     grid: np.ndarray | None = None
     search: str | None = None  # "cv" or "gcv"; None where it is given
+    each_target: bool = False  # whether each target has the best for itself
 
     def choose(self, grid: np.ndarray, errors: np.ndarray, weights: np.ndarray) -> PenaltyChoice:
-        """The penalty of smallest error, shared by all targets.
+        """The penalty of smallest error, shared by all targets, or with `each_target` that of each.
 
         The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores
-        the largest penalty wins; one with NaN in any fold or target never does.
+        the largest penalty wins; one with NaN in any fold or target never does. With `each_target` nothing
+        is averaged over the targets but the score of the choice.
 
         Parameters
         ----------
         grid : ndarray of shape (m,)
+            Ascending, for `each_target`.
         errors : ndarray of shape (n_folds, m, k)
             Held-out sums of squares, or of losses, of each target. GCV errors count as one fold of weight 1.
         weights : ndarray of shape (n_folds,)
             Of the held-out rows.
         """
-        # Targets come together here alone: a penalty for each is the best of each column of their sums.
-        scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
+        none_usable = InputError(
+            f"none of the {len(grid)} alphas up to {np.max(grid):g} gives a usable model; "
+            "give larger alphas, or use dtype='float64'"
+        )
         with np.errstate(divide="ignore", invalid="ignore"):  # a fold may have no weight
+            if self.each_target:
+                by_target = np.sum(errors, axis=0) / np.sum(weights)
+                of_folds = errors.transpose(1, 0, 2) / weights[:, None]
+                ranked = np.where(np.isfinite(by_target), by_target, np.inf)[::-1]
+                if np.isinf(ranked).all(axis=0).any():
+                    raise none_usable
+                best = len(grid) - 1 - ranked.argmin(axis=0)
+                score = by_target[best, np.arange(len(best))].mean()
+                return PenaltyChoice(best, grid[best], float(score), by_target, of_folds)
             fold_scores = errors.mean(axis=2).T / weights
+        scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
         usable = np.flatnonzero(np.isfinite(scores))
         if not len(usable):
-            raise InputError(
-                f"none of the {len(grid)} alphas up to {np.max(grid):g} gives a usable model; "
-                "give larger alphas, or use dtype='float64'"
-            )
+            raise none_usable
         # lexsort orders by its last key first: the score, then falling penalty, as the simpler of equal
         # models is taken.
         index = int(usable[np.lexsort((-grid[usable], scores[usable]))[0]])
@@ -275,6 +288,7 @@ class Problem:
         # Sums of equispaced features serve ridge alone; their widths are chosen by folds, which a map that
         # chooses itself has only where alpha is chosen by them.
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
+        may_take_sums = may_take_sums and not self.penalty.each_target
         features: Any = self.features
         if Trait.CHOOSES in features.traits:
             features = features.for_rows(
@@ -373,8 +387,16 @@ def ridge_problem(estimator: Any) -> Problem:
         search = estimator.alpha
     else:
         alpha = _positive_numbers("alpha", estimator.alpha)
+    each_target = getattr(estimator, "alpha_per_target", False)
+    if not isinstance(each_target, bool | np.bool_):
+        raise InputError(f"alpha_per_target must be True or False, got {each_target!r}")
+    if each_target and search != "cv":
+        raise InputError(
+            f"alpha_per_target=True chooses the alpha of each target by held-out folds, got "
+            f"alpha={in_one_line(repr(estimator.alpha))}; use alpha='cv', or alpha_per_target=False"
+        )
     one_of("solver", solver, _RIDGE_SOLVERS)
-    shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv")
+    shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv" or bool(each_target))
     features = shared["features"]
     # Widths of equispaced features are chosen by held-out error, so they take folds though alpha is given.
     is_chosen = Trait.SUMS in features.traits and solver in ("auto", "cg")
@@ -386,7 +408,7 @@ def ridge_problem(estimator: Any) -> Problem:
     return Problem(
         **shared,
         loss=Squared(),
-        penalty=Penalty(alpha, _ascending_grid("alphas", estimator.alphas), search),
+        penalty=Penalty(alpha, _ascending_grid("alphas", estimator.alphas), search, bool(each_target)),
         solver=solver,
         folds=folds,
     )

@@ -231,7 +231,8 @@ class AlphaSearch:
     alpha: np.ndarray  # (1,) or (k,)
     score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
     criterion: str = "none, as alpha was given"
-    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
+    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds); of targets with
+    # alphas of their own both scores have a last axis for them
     results: dict[str, np.ndarray] = field(default_factory=dict)
     learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
     notes: list[str] = field(default_factory=list)  # what the report should say about the choice
@@ -240,6 +241,13 @@ class AlphaSearch:
     # The same of each fold, in coded units, where they were solved for the chosen alpha.
     fold_solutions: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
+
+    @property
+    def path(self) -> dict[str, np.ndarray]:
+        """The results as a report has them: means over the targets, NaN where some did not try an alpha."""
+        if np.ndim(self.results.get("mean_score", ())) < 2:
+            return self.results
+        return {name: A if name == "alphas" else A.mean(axis=-1) for name, A in self.results.items()}
 
 
 def ridge_fold_models(
@@ -296,7 +304,7 @@ def ridge_result(
             "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
             "criterion": search.criterion,
             "cv_score": search.score,
-            **search.results,
+            **search.path,
             "noise_floor": None,
             "learning_curve": search.learning_curve,
             **entries,

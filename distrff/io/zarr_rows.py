@@ -336,7 +336,9 @@ def open_zarr(
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     reader.columns = chosen
     is_1d = "y" in reader.fields and len(reader.form("y").shape) == 1
-    chunk_rows = min(n_rows, reader.held_rows("X"))
+    # A span has fewer rows of the wider field, which takes the memory.
+    widest = max([name for name in ("X", "y") if name in reader.fields], key=reader.row_bytes)
+    chunk_rows = min(n_rows, reader.held_rows(widest))
     return dataset_of(
         reader,
         source,

@@ -5,7 +5,10 @@ Conventions
 A *Gram* is A = Σ s_i t_i t_iᵀ over rows t = [z | 1 | y], symmetric float64 of shape (p, p), p = D + 1 + k:
 
 * D features z, then the constant 1, then k targets y; s_i ≥ 0 are the sample weights;
-* W = A[D, D] = Σ s_i, the weight sum; z̄ = A[:D, D] / W and ȳ = A[D+1:, D] / W, the weighted means.
+* W = A[D, D] = Σ s_i, the weight sum; z̄ = A[:D, D] / W and ȳ = A[D, D+1:] / W, the weighted means.
+
+Of very many targets a Gram is *wide*, of shape (D + 2, p): its rows are those of z and of 1, and the last one
+has Σ s y_j² in the columns of the targets. Products of two targets serve no model.
 
 A nested model uses the leading D' features times a `feature_scale` c (√(D/D') for Fourier features,
 1 for Nyström), so its feature row is c·z[:D']; its coefficients refer to those scaled features.
@@ -21,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, eig_banded, eigh, eigvalsh_tridiagonal
 from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dpbsv, dptsv
+from scipy.linalg.lapack import dpbsv
 
 from distrff.errors import InputError, PenaltyTooSmall
 from distrff.utils.arrays import Sums, lay_out
@@ -32,11 +35,13 @@ from distrff.utils.linalg import (
     inverse_of_triangle,
     reflect,
     solve_factor,
+    solve_tridiagonal,
     squared,
     subtract_symmetric,
     symmetric_product,
     transposed_product,
     triangle_of_reflections,
+    triangular_product,
     tridiagonal,
 )
 from distrff.utils.random import stream
@@ -62,6 +67,8 @@ def path_ridge(G: np.ndarray) -> PathRidge:
 class PathRidge(ABC):
     """Solutions of (G + alpha·I) w = B for many alphas: w = Q (T + alpha·I)⁻¹ QᵀB."""
 
+    _reduced: np.ndarray  # (D, D), with the reflections of Q
+
     def solve(self, B: np.ndarray, alphas: np.ndarray) -> np.ndarray:
         """W of shape (m, D, k) for m alphas and the k targets of B, (D, k).
 
@@ -69,9 +76,7 @@ class PathRidge(ABC):
         smaller than −alpha, and a solution there would be meaningless.
         """
         D, k = B.shape
-        # A copy, for Q is applied in place.
-        rotated = np.array(B, order="F")
-        self._apply_Q(rotated, transposed=True)
+        rotated = self.rotated(B)
         X = np.zeros((D, len(alphas) * k), order="F")
         failed = np.zeros(len(alphas), dtype=bool)
         for i, alpha in enumerate(alphas):
@@ -83,6 +88,13 @@ class PathRidge(ABC):
         W = X.T.reshape(len(alphas), k, D)
         W[failed] = np.nan
         return W.transpose(0, 2, 1)
+
+    def rotated(self, B: np.ndarray) -> np.ndarray:
+        """QᵀB in Fortran order; of rows beyond those of G, as they are."""
+        # A copy, for Q is applied in place.
+        rotated = np.array(B, order="F")
+        self._apply_Q(rotated[: len(self._reduced)], transposed=True)
+        return rotated
 
     def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
         """tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
@@ -96,6 +108,11 @@ class PathRidge(ABC):
     @abstractmethod
     def eigenvalues(self) -> np.ndarray:
         """The eigenvalues of G, ascending, shape (D,)."""
+
+    def solve_rotated(self, alpha: float, B: np.ndarray) -> np.ndarray:
+        """(T + alpha·I)⁻¹B, in the coordinates of `rotated`; NaN where T + alpha·I is not definite."""
+        x, failed = self._solve_T(alpha, B)
+        return np.full(B.shape, np.nan) if failed else x
 
     @abstractmethod
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -123,8 +140,7 @@ class TridiagonalRidge(PathRidge):
         return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
 
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
-        _, _, x, info = dptsv(self._diagonal + alpha, self._beside, B)
-        return x, info > 0
+        return solve_tridiagonal(self._diagonal + alpha, self._beside, B)
 
     def _apply_Q(self, C: np.ndarray, *, transposed: bool) -> None:
         reflect(self._reduced, self._tau, C, transposed=transposed)
@@ -272,7 +288,7 @@ def ridge_system(
     InputError
         If the rows have no weight in total, or `n_features` is not in 1..D.
     """
-    D = A.shape[0] - 1 - n_targets
+    D = A.shape[1] - 1 - n_targets
     size = D if n_features is None else n_features
     if not 1 <= size <= D:
         raise InputError(f"n_features={size} is not between 1 and the {D} features of the Gram")
@@ -282,18 +298,27 @@ def ridge_system(
     # A is symmetric: its transpose is copied column by column, without strides.
     G = np.array(A[:size, :size].T, order="F")
     B = A[:size, D + 1 :] * feature_scale
-    yy = np.diagonal(A)[D + 1 :].copy()
+    yy = target_squares(A, D).copy()
     z_mean, y_mean = np.zeros(size), np.zeros(n_targets)
     if feature_scale != 1:
         G *= feature_scale**2
     if fit_intercept:
         z_mean = A[:size, D] * (feature_scale / weight)
-        y_mean = A[D + 1 :, D] / weight
+        y_mean = A[D, D + 1 :] / weight
         v = z_mean * np.sqrt(weight)
         G = dger(-1.0, v, v, a=G, overwrite_a=1)
         B -= np.outer(z_mean, y_mean * weight)
         yy = np.maximum(yy - weight * y_mean**2, 0)
     return RidgeSystem(G, B, z_mean, y_mean, weight, yy, fit_intercept)
+
+
+def target_squares(A: np.ndarray, n_features: int) -> np.ndarray:
+    """Σ s y_j² of each target, of shape (k,)."""
+    return A[-1, n_features + 1 :] if is_wide(A) else np.diagonal(A)[n_features + 1 :]
+
+
+def is_wide(A: np.ndarray) -> bool:
+    return A.shape[-2] < A.shape[-1]
 
 
 def no_weight(weight: float) -> str:
@@ -517,7 +542,8 @@ class GramProblem:
 
     def weight(self, A: np.ndarray) -> float:
         """Σs of the rows of a Gram."""
-        return float(A[-1 - self.n_targets, -1 - self.n_targets])
+        D = A.shape[1] - 1 - self.n_targets
+        return float(A[D, D])
 
     def with_offset(self, A: np.ndarray) -> np.ndarray:
         """The Gram with the offset added to its targets."""
@@ -576,9 +602,13 @@ class FoldErrors:
 def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """The Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
     k = len(ratio)
-    one, A = A.shape[-1] - k - 1, A.copy()
+    one, before, A = A.shape[-1] - k - 1, A, A.copy()
     # Columns, then rows of the result: products of two targets are recoded on both sides.
     A[..., one + 1 :] = A[..., one + 1 :] * ratio + A[..., one, None] * offset
+    if is_wide(A):
+        y, yy = before[one, one + 1 :], before[-1, one + 1 :]
+        A[-1, one + 1 :] = ratio**2 * yy + offset * (2 * ratio * y + offset * before[one, one])
+        return A
     A[..., one + 1 :, :] = A[..., one + 1 :, :] * ratio[:, None] + A[..., one, None, :] * offset[:, None]
     return A
 
@@ -608,8 +638,8 @@ class FoldTerms(NamedTuple):
 def combined(parts: list[np.ndarray], coefs: np.ndarray) -> np.ndarray:
     """Σ coefs_j·A_j of shape (p, p), in the order of the sums; a single full one is not copied.
 
-    `parts` is one stack of all sums or one a sum, of full or packed matrices. The result may be such a matrix
-    itself, not to be written to.
+    `parts` is one stack of all sums or one a sum, of full, wide or packed matrices. The result may be such a
+    matrix itself, not to be written to.
     """
     sums = parts[0] if len(parts) == 1 else [part[0] for part in parts]
     added, subtracted = np.flatnonzero(coefs > 0).tolist(), np.flatnonzero(coefs < 0).tolist()
@@ -633,7 +663,7 @@ def total_gram(parts: list[np.ndarray], total: np.ndarray, problem: GramProblem)
 
 def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
     """The Gram of the leading `size` features; A itself for all of them."""
-    D = len(A) - 1 - n_targets
+    D = A.shape[1] - 1 - n_targets
     if size == D:
         return A
     # Blocks, as indices of single entries take five times as long.
@@ -649,6 +679,7 @@ def fold_errors(
     alphas: np.ndarray,
     base: slice | None = None,
     with_solutions: bool = False,
+    own: bool | np.ndarray = False,
 ) -> FoldErrors:
     """One fold's errors under the models of a size that did not see it, and these if they are wanted.
 
@@ -658,11 +689,15 @@ def fold_errors(
         As in `combined`.
     base : slice, optional
         The part of the alphas that is tried in any case, as in `path_errors`; by default all of them.
+    own : bool, or bool ndarray of shape (m, k)
+        Whether each target goes on beyond the ends of `base` by its own errors, or which alphas are tried for
+        which target. The others have NaN, and no solutions are kept.
 
     Notes
     -----
     About 4/3·D³ flops. Memory beside the inputs: two D × D arrays, the Gram of the training rows, which is
-    freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
+    freed first, and its G, which is reduced in place; then three arrays of shape (m·k, p), or with `own`
+    three of shape (D, k).
     """
     held_out = problem.with_offset(combined(parts, fold.test))
     # Of a partition what is left out is what is judged: one matrix in memory, not two.
@@ -672,7 +707,7 @@ def fold_errors(
     weight, scale = problem.weight(held_out), problem.feature_scale(size)
     # A smaller size neither copies nor multiplies the features that it leaves out. The Gram of few rows may
     # have fewer features than the size: they are rotated, and stand for all of it.
-    n_features = min(size, len(held_out) - 1 - problem.n_targets)
+    n_features = min(size, held_out.shape[1] - 1 - problem.n_targets)
     of_fold = leading(held_out, n_features, problem.n_targets)
     training = of_fold if used is held_out else leading(used, n_features, problem.n_targets)
     if fold.is_left_out:
@@ -686,6 +721,9 @@ def fold_errors(
     del training
     # G is reduced in its own memory: of the system only B and the means can be used from here on.
     path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
+    if own is not False:
+        errors = _OwnErrors(path, system, of_fold, scale).errors(alphas, own, base)
+        return FoldErrors(errors, weight, solutions)
 
     def errors_at(some: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, some)
@@ -695,6 +733,68 @@ def fold_errors(
         return held_out_error(of_fold, coef, intercept, feature_scale=scale)
 
     return FoldErrors(path_errors(errors_at, alphas, base), weight, solutions)
+
+
+_TARGETS_AT_ONCE = 256  # their solutions for one alpha stay in a cache
+
+
+class _OwnErrors:
+    """Held-out errors of targets with alphas of their own, from features in the coordinates of T.
+
+    So w = (T + alpha·I)⁻¹QᵀB, and products with Q come once for all alphas. With the held-out Gram E of
+    [Qᵀz | 1] and C = Σ s [Qᵀz | 1] yᵀ a target's sum of squares is vᵀEv − 2·vᵀc + Σ s y² for v = [w; b].
+    """
+
+    def __init__(self, path: PathRidge, system: RidgeSystem, held_out: np.ndarray, scale: float) -> None:
+        D = len(system.B)
+        self._path, self._B, self._z_mean = (
+            path,
+            path.rotated(system.B),
+            path.rotated(system.z_mean[:, None])[:, 0],
+        )
+        self._y_mean, self._yy = system.y_mean, target_squares(held_out, D)
+        rotated = path.rotated(held_out[: D + 1])
+        rotated[:D] *= scale
+        E, self._C = path.rotated(rotated[:, : D + 1].T), rotated[:, D + 1 :]
+        E[:D] *= scale
+        # vᵀEv = 2·vᵀUv for the upper triangle U of E with half of its diagonal: half the flops.
+        self._U = np.asfortranarray(np.triu(E))
+        self._U[np.diag_indices(D + 1)] /= 2
+
+    def errors(self, alphas: np.ndarray, own: bool | np.ndarray, base: slice | None) -> np.ndarray:
+        """Errors (m, k), NaN where an alpha is not tried; the arguments are those of `fold_errors`."""
+        m, everyone = len(alphas), np.arange(len(self._yy))
+        found = np.full((m, len(everyone)), np.nan)
+        if isinstance(own, np.ndarray):
+            for i, wanted in enumerate(own):
+                found[i, wanted] = self._at(alphas[[i]], np.flatnonzero(wanted))
+            return found
+        base = slice(0, m) if base is None else base
+        found[base] = self._at(alphas[base], everyone)
+        # As in `path_errors`: downwards first, which is upwards in the reversed grid.
+        for grid, errors, end in ((alphas[::-1], found[::-1], m - base.start), (alphas, found, base.stop)):
+            going = everyone
+            for stop in range(end, m, _STEPS_AT_ONCE):
+                inner = max(0, stop - _STEPS_AT_ONCE)
+                going = going[_gains(errors[inner:stop, going], errors[:inner, going])]
+                decade = slice(stop, stop + _STEPS_AT_ONCE)
+                errors[decade, going] = self._at(grid[decade], going)
+        return found
+
+    def _at(self, alphas: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """The errors of some targets, of shape (m, k)."""
+        found = np.empty((len(alphas), len(targets)))
+        for start in range(0, len(targets), _TARGETS_AT_ONCE):
+            block = slice(start, start + _TARGETS_AT_ONCE)
+            some = targets[block]
+            # A row for each target, since LAPACK has its right-hand sides in columns.
+            B, C, v = self._B.T[some], self._C.T[some], np.empty((len(some), len(self._U)))
+            for i, alpha in enumerate(alphas):
+                v[:, :-1] = self._path.solve_rotated(alpha, B.T).T
+                v[:, -1] = self._y_mean[some] - v[:, :-1] @ self._z_mean
+                half = np.einsum("ij,ij->i", v, triangular_product(self._U, v.T).T - C)
+                found[i, block] = np.maximum(2 * half + self._yy[some], 0)
+        return found
 
 
 def fold_weights(parts: list[np.ndarray], fold: FoldTerms, problem: GramProblem) -> tuple[float, float]:
@@ -923,10 +1023,10 @@ def path_errors(
     return errors
 
 
-def _gains(outer: np.ndarray, inner: np.ndarray) -> bool:
-    """Whether the best of the outer scores is clearly below the best of the inner ones."""
-    best, before = (np.min(some, initial=np.inf, where=np.isfinite(some)) for some in (outer, inner))
-    return bool(best < (1 - _LEAST_GAIN) * before)
+def _gains(outer: np.ndarray, inner: np.ndarray) -> Any:
+    """Whether the best of the outer scores is clearly below the best of the inner ones, by column."""
+    best, before = (np.min(some, axis=0, initial=np.inf, where=np.isfinite(some)) for some in (outer, inner))
+    return best < (1 - _LEAST_GAIN) * before
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:

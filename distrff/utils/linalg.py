@@ -2,7 +2,7 @@
 
 SciPy's wrappers keep the interpreter's lock. With it, the tiles of a pass, or the folds of a small fit, take
 as long in several threads as in one, and a Dask worker does not answer until a routine ends. The routines are
-those of SciPy's own library, by the addresses that it gives to Cython. Solves with a band, and its
+those of SciPy's own library, by the addresses that it gives to Cython. Solves with a wider band, and its
 eigenvalues, stay with SciPy's wrappers: they take O(D²·b) flops for b diagonals, where a reduction takes
 O(D³).
 """
@@ -62,6 +62,13 @@ def tridiagonal(
     # LAPACK refuses a leading dimension of 0, which no rows would give.
     _call("dsytrd", b"L", n, A, max(1, n), diagonal, beside, tau, work, len(work))
     return A, diagonal, beside[: n - 1], tau[: n - 1]
+
+
+def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, bool]:
+    """T⁻¹B for a symmetric T of these diagonals by dptsv, and whether T is not positive definite."""
+    X, n = np.array(B, dtype=np.float64, order="F"), len(diagonal)
+    # Both diagonals are overwritten.
+    return X, _call("dptsv", n, X.shape[1], diagonal.copy(), beside.copy(), X, max(1, n)) > 0
 
 
 def reflect(reflections: np.ndarray, tau: np.ndarray, C: np.ndarray, *, transposed: bool) -> None:
@@ -128,6 +135,24 @@ def add_square(A: np.ndarray, T: np.ndarray) -> None:
     # BLAS reads both column by column: T as Tᵀ, and A as its transpose.
     if n and p:
         _run("blas", "dsyrk", b"U", b"N", p, n, 1.0, T, p, 1.0, A, p)
+
+
+def triangular_product(U: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """U X for an upper triangle U in Fortran order, by dtrmm: half the flops of a whole matrix."""
+    X, n = np.array(X, dtype=np.float64, order="F"), len(U)
+    _run("blas", "dtrmm", b"L", b"U", b"N", b"N", n, X.shape[1], 1.0, U, n, X, n)
+    return X
+
+
+def add_product(A: np.ndarray, S: np.ndarray, T: np.ndarray) -> None:
+    """Add SᵀT to A, float64 in C order; S is of leading columns of T, which is in C order."""
+    assert A.flags.c_contiguous and T.flags.c_contiguous and S.strides == T.strides
+    (n, p), m = T.shape, S.shape[1]
+    if T.dtype != np.float64:
+        A += S.T @ T
+    # Column by column this is TᵀS, added to Aᵀ.
+    elif n and m:
+        _run("blas", "dgemm", b"N", b"T", p, m, n, 1.0, T, p, S, p, 1.0, A, p)
 
 
 def factor_columns(A: np.ndarray) -> np.ndarray:
