@@ -44,7 +44,6 @@ from distrff.io.dataset import Dataset, check_known, check_label_types, check_ro
 from distrff.io.storage import Location, saving_buffer_bytes
 from distrff.model.intervals import CALIBRATED
 from distrff.model.model import FoldModels, Model
-from distrff.model.persistence import save_model
 from distrff.model.rows import (
     ROWS_UNKNOWN,
     check_columns,
@@ -430,6 +429,8 @@ class KernelEstimator(BaseEstimator):
 
         `storage_options` are for fsspec.
         """
+        from distrff.model.persistence import save_model  # with its checks of stored parts
+
         save_model(self._frozen(), url, overwrite=overwrite, storage_options=storage_options)
 
     def __sklearn_tags__(self) -> Any:

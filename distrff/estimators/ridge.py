@@ -26,7 +26,6 @@ from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.io.dataset import Dataset
 from distrff.model.intervals import CALIBRATED, INTERVAL_METHODS
 from distrff.model.model import FoldModels, Model, std_of
-from distrff.model.persistence import save_model
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 from distrff.utils.validation import one_of
@@ -217,6 +216,8 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         With `include_std` what `return_std` needs as well, a D × D matrix. `storage_options` are for fsspec.
         """
         model = self._with_posterior() if include_std else replace(self._frozen(), posterior=None)
+        from distrff.model.persistence import save_model  # with its checks of stored parts
+
         save_model(model, url, overwrite=overwrite, storage_options=storage_options)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:

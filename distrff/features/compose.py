@@ -165,6 +165,8 @@ class ConcatenatedFeatures(FeatureMap):
     """
 
     specification_: ConcatenatedMap
+    _is_decided = False
+    """Whether weights are chosen; a clone chooses anew."""
 
     def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | str | None = None) -> None:
         self.maps = maps
@@ -172,7 +174,7 @@ class ConcatenatedFeatures(FeatureMap):
 
     @property
     def chooses_weights(self) -> bool:
-        return isinstance(self.weights, str) and self.weights == "cv"
+        return isinstance(self.weights, str) and self.weights == "cv" and not self._is_decided
 
     @property
     def weights_(self) -> tuple[float, ...]:
@@ -181,6 +183,7 @@ class ConcatenatedFeatures(FeatureMap):
     def with_weights(self, weights: Sequence[float]) -> Self:
         """This fitted map with other weights of its parts."""
         changed = copy(self)
+        changed._is_decided = True
         changed.specification_ = replace(self.specification_, weights=tuple(weights))
         return changed
 
@@ -224,7 +227,7 @@ class ConcatenatedFeatures(FeatureMap):
         self._weights()
 
     def _weights(self) -> tuple[float, ...]:
-        if self.weights is None or self.chooses_weights:
+        if self.weights is None or (isinstance(self.weights, str) and self.weights == "cv"):
             return (1.0 / len(self.maps),) * len(self.maps)
         try:
             weights = float_array(self.weights)

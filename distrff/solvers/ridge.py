@@ -553,9 +553,10 @@ class GramProblem:
         """The Gram of the features times their factors."""
         if self.factors is None:
             return A
-        factors = np.append(self.factors, np.ones(1 + self.n_targets))
+        # Of squares of targets alone there are fewer rows than columns.
+        rows, columns = (np.append(self.factors, np.ones(n - len(self.factors))) for n in A.shape)
         # Products of two factors first: they do not depend on the order, so that the result is symmetric.
-        weighted = np.outer(factors, factors)
+        weighted = np.outer(rows, columns)
         weighted *= A
         return weighted
 

@@ -7,6 +7,7 @@ from sklearn.base import clone
 import distrff as drf
 from distrff.errors import InputError
 from distrff.features.compose import MAX_WEIGHTINGS, search_weights
+from tests.support.fits import fourier
 
 N = 600
 # The weights differ by rounding alone, and the solutions by that times the condition number.
@@ -107,6 +108,24 @@ def test_the_model_is_that_of_the_weights_given_as_found(rng, case):
         np.testing.assert_allclose(ours, theirs, rtol=AGREEMENT)
     alone = clone(given).set_params(alpha=model.alpha_).fit(*rows, **own)
     np.testing.assert_allclose(alone.predict(X), model.predict(X), atol=AGREEMENT)
+
+
+def test_weights_with_an_alpha_for_each_of_many_targets(rng):
+    """Of more targets than features only the squares are summed."""
+    X, y = of_one_group(rng, 300, strength=0.5)
+    Y = y[:, None] * rng.uniform(0.1, 2, 40) + rng.standard_normal((300, 40))
+    features = drf.ConcatenatedFeatures([fourier(16, 2.0), drf.LinearFeatures()], weights="cv")
+    few, many = (
+        drf.KernelRidge(features, alpha_per_target=True, random_state=0, cv=3).fit(X, Y[:, :k])
+        for k in (2, 40)
+    )
+    for fitted, k in ((few, 2), (many, 40)):
+        weights = list(fitted.features_.weights_)
+        given = drf.KernelRidge(
+            clone(features).set_params(weights=weights), alpha_per_target=True, random_state=0, cv=3
+        ).fit(X, Y[:, :k])
+        np.testing.assert_allclose(given.predict(X), fitted.predict(X), atol=1e-6)
+        np.testing.assert_array_equal(given.alpha_, fitted.alpha_)
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
