@@ -29,7 +29,7 @@ from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals, Quantile
 from distrff.model.model import FoldModels, Model, Posterior
 from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets, NumericTargets
-from distrff.preprocessing.folds import Folds, group_hashes
+from distrff.preprocessing.folds import Folds, SomeFolds, group_hashes
 from distrff.preprocessing.table import FIELDS
 from distrff.utils.arrays import Sums, as_columns, chosen_rows
 from distrff.utils.serialize import StrictMapping
@@ -526,13 +526,21 @@ def spread_out_of_fold(model: Model, dataset: Dataset, folds: FoldModels, spread
     """The model whose intervals out of fold have scores in spreads at x as well, each by the model of spreads
     without the row's fold; a pass a fold, as above."""
     run, parts = begin_run(), []
-    for fold in range(folds.folds.n_folds):
-        judge = replace(folds.of(model, fold), spread=(spreads.coef[fold], spreads.intercept[fold]))
+    # Rows that no fold holds out have no errors, and of theirs alone a fold has no model of spreads.
+    for i, fold in enumerate(_numbers(spreads.folds, folds.folds)):
+        judge = replace(folds.of(model, fold), spread=(spreads.coef[i], spreads.intercept[i]))
         parts.append(_scaled_errors(run, judge, dataset, folds=folds.folds, fold=fold))
     found: ScaledErrors = reduce(add, parts)
     assert model.intervals is not None
     intervals = replace(model.intervals, residual=found.sketches[0])
     return replace(model, intervals=_preferring(intervals, "residual", found.by_width[0]))
+
+
+def _numbers(some: Folds, whole: Folds) -> list[int]:
+    """The numbers that some of the folds have among all."""
+    if isinstance(some, SomeFolds) and some is not whole:
+        return [_numbers(some.whole, whole)[k] for k in some.kept]
+    return list(range(whole.n_folds))
 
 
 _COMPARED_AT = 0.9  # the coverage at which methods are compared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -172,7 +173,9 @@ def with_spread(estimator: Any, model: Model, rows: Dataset, folds: FoldModels) 
         dtype=model.dtype,
         solver="auto",
     )
-    fit = prepare(begin(_with_log_errors(model, rows, folds), problem))
+    with warnings.catch_warnings():  # the rows have told of themselves, and their errors are no user's
+        warnings.simplefilter("ignore", DataWarning)
+        fit = prepare(begin(_with_log_errors(model, rows, folds), problem))
     try:
         solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         result = solver.solve(fit, plan)
