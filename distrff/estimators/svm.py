@@ -438,14 +438,16 @@ class KernelRegressor(LossRegressor, LossEstimator):
 
     def _loss(self) -> Loss:
         one_of("loss", self.loss, LOSSES)
-        if self.loss == "quantile":
-            return Residual.quantile(_shares(self.quantile))
-        if self.loss == "huber":
-            positive("delta", self.delta)
-            return Residual.huber(float(self.delta))
-        if self.loss in ("poisson", "gamma"):
-            return Poisson() if self.loss == "poisson" else Gamma()
-        return _insensitive(self.loss, self.epsilon)
+        # All are checked, also those that this loss does not take.
+        positive("delta", self.delta)
+        tube, tau = _insensitive(self.loss, self.epsilon), _shares(self.quantile)
+        found: dict[str, Loss] = {
+            "quantile": Residual.quantile(tau),
+            "huber": Residual.huber(float(self.delta)),
+            "poisson": Poisson(),
+            "gamma": Gamma(),
+        }
+        return found.get(self.loss, tube)
 
     @property
     def _quantiles(self) -> list[float] | None:

@@ -508,6 +508,15 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
         sample = statistics.sample()
         assert sample.y is not None
         coded = NumericTargets.by_spread(sample.y, sample.sample_weight, mean, deviation)
+        far = (
+            np.maximum(statistics.targets.max - coded.shift, coded.shift - statistics.targets.min)
+            / coded.scale
+        )
+        if (far > _LOST_BESIDE).any():
+            raise InputError(
+                f"y has a target {far.max():.2g} times the spread of the others away, and sums of float64 "
+                f"lose the losses of the others beside its own; leave such rows out"
+            )
         # Without an intercept nothing would add the median back.
         shift = coded.shift if problem.fit_intercept else np.zeros_like(coded.shift)
         parts = (np.repeat(part, problem.n_quantiles) for part in (shift, coded.scale))
@@ -588,6 +597,7 @@ def _fitted_map(
     return clone(features).fit_sample(of_fit)
 
 
+_LOST_BESIDE = 1e13  # a tenth of a spread then is below the last digit
 _FAR_TARGET = 10.0  # spreads
 # Of a sample that a search looks at; of few groups a third would often miss what half of them show.
 _HELD_OUT_OF_SAMPLE = 1 / 3

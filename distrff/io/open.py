@@ -569,5 +569,11 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
 
 def plain_or_lazy(values: Any) -> Any:
     """An array of what is in memory; None and collections of dask as they are."""
-    lazy = values is None or dask.is_dask_collection(values)
-    return values if lazy else np.asarray(as_frame(values), dtype=np.float64)
+    if values is None or dask.is_dask_collection(values):
+        return values
+    try:
+        return np.asarray(as_frame(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"targets, weights and exposures must be numbers where there are exposures ({error})"
+        ) from error

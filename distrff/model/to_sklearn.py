@@ -38,6 +38,11 @@ def sklearn_pipeline(model: Model, parameters: Mapping[str, Any]) -> Pipeline:
 
     Raises InputError for a map, or a noise, that scikit-learn does not have.
     """
+    if model.kind not in _ESTIMATORS:
+        raise InputError(
+            f"scikit-learn's linear models have other objectives than a {model.kind}: they penalise the "
+            f"intercept, fit a scale, or take other norms; use its model_, which needs NumPy alone"
+        )
     map_ = _sklearn_map(model.specification, model.arrays)
     machine = _ESTIMATORS[model.kind](model, _refit(model, parameters))
     steps = [*_scaler(model.scaling, model.n_columns)]

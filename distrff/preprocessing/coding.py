@@ -485,7 +485,9 @@ class NumericTargets(TargetCoding):
         shift, scale = np.array(mean, dtype=np.float64), np.array(deviation)
         if s.any():
             low, shift, high = np.quantile(Y, (0.25, 0.5, 0.75), axis=0, weights=s, method="inverted_cdf")
-            scale = np.where(high > low, (high - low) / _NORMAL_IQR, deviation)
+            # Quartiles that differ by rounding are equal.
+            differ = high - low > EQUAL_TO_ROUNDING * np.maximum(np.abs(low), np.abs(high))
+            scale = np.where(differ, (high - low) / _NORMAL_IQR, deviation)
         return cls(shift, np.where(scale > 0, scale, 1.0))
 
     @property

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 from distrff.errors import FitStopped
@@ -686,10 +687,9 @@ class DualBundle:
         candidates = [_moderate(kept, alone / np.finfo(float).eps ** 2) for kept in self._kept]
         slopes = np.array([candidate.slope for candidate in candidates])
         vectors = np.stack([candidate.vector for candidate in candidates])
-        # Divided by the best bound, since the tolerance of SLSQP is absolute.
         theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
         together = DualCandidate(float(theta @ slopes), theta @ vectors)
-        # Any θ gives a bound, however early SLSQP ended.
+        # Any θ gives a bound, however far it is from the best.
         return max(alone, together.bound)
 
 
@@ -707,18 +707,23 @@ def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
 
 
 def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:
-    """About the θ of largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1, from the unit vector of `first`."""
-    start = np.zeros(len(slopes))
-    start[first] = 1.0
-    found = minimize(
-        lambda theta: (0.5 * theta @ G @ theta - slopes @ theta, G @ theta - slopes),
-        start,
-        jac=True,
-        bounds=[(0.0, 1.0)] * len(slopes),
-        constraints={"type": "ineq", "fun": lambda t: 1 - t.sum(), "jac": lambda t: -np.ones(len(t))},
-        method="SLSQP",
-        options={"maxiter": 100, "ftol": 1e-9},
-    ).x
-    # SLSQP may leave its limits by rounding, outside of which there is no bound.
-    theta = np.clip(np.nan_to_num(found), 0, None)
+    """About the θ of largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1; else the unit vector of `first`.
+
+    With G = RᵀR that is least squares ‖Rθ − R⁻ᵀ·slopes‖² of numbers that are not negative, beside a row of
+    large weight which says that they and what is left add up to 1. Its active set takes a fraction of the
+    time of SLSQP, which was two thirds of a fit of few rows.
+    """
+    n, size = len(slopes), float(np.trace(G)) / len(slopes)
+    R = cholesky(G + _RIDGE * size * np.eye(n), check_finite=False)
+    A = np.zeros((n + 1, n + 1))
+    A[0], A[1:, 1:] = _WEIGHT_OF_SUM * math.sqrt(size), R
+    target = np.append(A[0, :1], solve_triangular(R, slopes, trans="T", check_finite=False))
+    try:
+        theta = nnls(A, target)[0][1:]
+    except RuntimeError:  # too many steps
+        theta = np.eye(n)[first]
+    theta = np.clip(np.nan_to_num(theta), 0, None)
     return theta / max(1.0, theta.sum())
+
+
+_RIDGE, _WEIGHT_OF_SUM = 1e-10, 1e3

@@ -334,6 +334,16 @@ def test_what_is_refused_beside_them(rows, rng):
         regressor("poisson").fit(X, y, exposure="e")
     with pytest.raises(InputError, match="loss must be"):
         drf.KernelSVR(loss="huber").fit(X, y)
+    with pytest.raises(InputError, match="exposures must be numbers"):
+        regressor("poisson").fit(X, y, exposure=np.full(N, "long"))
+    far = np.where(np.arange(N) == 3, 1e20, rng.standard_normal(N))
+    with pytest.raises(InputError, match="times the spread of the others away"):
+        regressor("huber").fit(X, far)
+    with pytest.raises(InputError, match="linear models have other objectives than a KernelRegressor"):
+        regressor("huber").fit(X, y).to_sklearn()
+    # Three quarters of the targets are equal but for rounding, which is no spread.
+    nearly = np.where(np.arange(N) % 8 > 0, 0.3 + np.spacing(0.3) * (np.arange(N) % 2), y)
+    assert regressor("huber").fit(X, nearly).model_.targets.scale > 0.1
 
 
 def noisy(rng, n):

@@ -84,7 +84,7 @@ def test_class_weights_too_large_for_products_are_told(rows, kind, length_scale)
 # True and False are no numbers: every parameter that wants one refuses them
 
 
-TRUTH = {"fit_intercept", "warm_start", "keep_features"}  # what is one, or may be
+TRUTH = {"fit_intercept", "warm_start", "keep_features", "alpha_per_target"}  # what is one, or may be
 OTHERS = {
     *("features", "kernel", "maps", "transformer"),
     *("fold_by", "scale", "dtype", "solver", "loss", "noise", "multi_class", "form", "sampling", "landmarks"),
@@ -92,6 +92,7 @@ OTHERS = {
 LISTS = {"alphas", "Cs", "weights"}
 MODELS = [
     drf.KernelRidge, drf.KernelRidgeClassifier, drf.KernelSVC, drf.KernelLikelihoodClassifier, drf.KernelPCA,
+    drf.KernelRegressor, drf.KernelSVR,
 ]  # fmt: skip
 MAPS = {
     drf.FourierFeatures: {}, drf.NystroemFeatures: {}, drf.RandomBinningFeatures: {},
