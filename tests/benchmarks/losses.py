@@ -225,7 +225,7 @@ def _light(data: Labelled, k: int) -> None:
         folds=None,
         held_out=(None,) * k,
     )
-    sent = {"coef": rng.standard_normal((N_COMPONENTS, k)), "intercept": np.zeros(k), "width": np.zeros(k)}
+    sent = {"coef": rng.standard_normal((N_COMPONENTS, k)), "intercept": np.zeros(k), "epsilon": np.zeros(k)}
     run = Run()
     cuts = light_segmentation_of_features(data.dataset.n_rows, N_COMPONENTS, reduction.tile_rows)
     run.gather([run.reduce("margins", data.dataset, reduction, cuts, sent)])
@@ -302,7 +302,7 @@ def _opened(frame: pd.DataFrame, y: np.ndarray, rows: np.ndarray) -> Any:
 
 
 def counts_with_exposures(scale: float) -> Iterator[dict[str, Any]]:
-    """D² of made insurance claims by the default map beside the true mean's; scikit-learn on equal features."""
+    """D² of made insurance claims by the default map beside that of the true mean; and scikit-learn."""
     rng, n = np.random.default_rng(0), int(500_000 * scale)
     X = np.column_stack([rng.uniform(-1, 1, (n, 3)), rng.standard_normal((n, 2)), rng.integers(0, 2, (n, 2))])
     X = X.astype(np.float32)
