@@ -29,6 +29,7 @@ from distrff.cli.data import (
     check_has_target,
     checkpoint_options,
     cluster_options,
+    exposure_option,
     fold_columns,
     open_data,
     rated,
@@ -177,6 +178,7 @@ fold_options = together(
 intercept_option = flag("--no-intercept", "Fit without the constant b.")
 fit_options = together(
     row_options,
+    exposure_option,
     fold_columns,
     sample_dim_option,
     table_options,

@@ -72,12 +72,6 @@ row_options = together(
     ),
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
     click.option(
-        "--exposure",
-        metavar="NAME",
-        help="Column of the time, area or number of units over which counts or amounts are taken; "
-        "predictions are of one unit. Of --model regressor with --loss poisson or gamma.",
-    ),
-    click.option(
         "--y-name",
         metavar="NAME",
         help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
@@ -86,6 +80,15 @@ row_options = together(
     section="Rows",
 )
 
+exposure_option = together(
+    click.option(
+        "--exposure",
+        metavar="NAME",
+        help="Column of the time, area or number of units over which counts or amounts are taken; "
+        "predictions are of one unit. Of --model regressor with --loss poisson or gamma.",
+    ),
+    section="Rows",
+)
 groups_option = together(parameter("open_dataset", "groups", type=str, metavar="NAME|INDEX"), section="Rows")
 fold_columns = together(groups_option, parameter("open_dataset", "extra"), section="Rows")
 

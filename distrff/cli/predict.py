@@ -16,6 +16,7 @@ from distrff.cli.data import (
     chosen,
     cluster_options,
     data_options,
+    exposure_option,
     groups_option,
     model_and_targets,
     open_data_for,
@@ -223,6 +224,7 @@ def _axis(text: str) -> tuple[str, Any]:
 @click.argument("model")
 @click.argument("data")
 @row_options
+@exposure_option
 @flag("--return-std", "Judge standard deviations as well, of a MODEL fitted with --include-std.")
 @cluster_options
 def score(model: str, data: str, return_std: bool, **options: Any) -> Result:
@@ -251,6 +253,7 @@ def score(model: str, data: str, return_std: bool, **options: Any) -> Result:
 @click.argument("model")
 @click.argument("data")
 @row_options
+@exposure_option
 @parameter("permutation_importance", "max_rows")
 @parameter("permutation_importance", "random_state", help="Seed of the replacement values.")
 @cluster_options
@@ -275,6 +278,7 @@ _COVERAGES = (0.8, 0.9, 0.95)
 @click.argument("model")
 @click.argument("data")
 @row_options
+@exposure_option
 @groups_option
 @cluster_options
 def calibrate(model: str, data: str, **options: Any) -> Result:

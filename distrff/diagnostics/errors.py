@@ -216,16 +216,16 @@ class Judge(NamedTuple):
 class LossSums(Sums):
     """Sums over rows of the losses of k targets, or of k quantiles of one.
 
-    The best constant is a quantile, of a sketch that is within 2⁻¹¹ of |y − shift|; or the mean ȳ, where the
-    mean deviance is that at μ = 1 less that of ȳ at μ = 1, since deviances depend on y beside a function of y
-    alone linearly.
+    The best constant is a quantile, of a sketch that is within 2⁻¹¹ of |y − shift|; or the mean ȳ: a deviance
+    is 2·(g(y) − g(μ) − g′(μ)·(y − μ)), g = y·ln y of counts and −ln y of amounts, whose mean there is
+    2·(mean g(y) − g(ȳ)).
     """
 
     judge: Judge
     weight: float
     total: np.ndarray  # (k,): Σ s·y
     loss: np.ndarray  # (k,): Σ s·loss
-    at_zero: np.ndarray  # (k,): Σ s·loss at f = 0, of deviances
+    generator: np.ndarray  # (k,): Σ s·g(y), of deviances
     covered: np.ndarray  # (k,): Σ s·[y ≤ f]
     targets: tuple[QuantileSketch, ...]  # of y − shift, of quantiles
 
@@ -234,13 +234,14 @@ class LossSums(Sums):
         """The sums of values F of f (n, k) and targets Y of the same shape."""
         assert model.judge is not None and isinstance(model.targets, NumericTargets)
         losses, tau = s @ model.losses(F, Y), tuple(model.quantiles)
+        generator = np.zeros(F.shape[1]) if tau else s @ _generator(model.judge, Y)
         own = (Y - model.targets.shift).T[: 1 if model.has_band else None] if tau else ()
         return cls(
             Judge(model.judge, tau),
             float(s.sum()),
             s @ Y,
             losses,
-            np.zeros(F.shape[1]) if tau else s @ model.losses(np.zeros_like(F), Y),
+            generator,
             s @ (model.of_link(F) >= Y),
             tuple(QuantileSketch.of(one, s) for one in own),
         )
@@ -283,11 +284,13 @@ class LossSums(Sums):
             tau = np.broadcast_to(self.judge.quantile, len(self.loss))
             sketches = self.targets * (len(tau) // len(self.targets))
             return np.array([sketch.pinball(q) for sketch, q in zip(sketches, tau, strict=True)])
-        mean = self.total / self.weight
-        with np.errstate(divide="ignore"):
-            is_count = self.judge.name == JUDGES["poisson"]
-            of_mean = 1 - mean + xlogy(mean, mean) if is_count else mean - 1 - np.log(mean)
-        return self.at_zero / self.weight - 2 * of_mean
+        return 2 * (self.generator / self.weight - _generator(self.judge.name, self.total / self.weight))
+
+
+def _generator(judge: str, y: np.ndarray) -> np.ndarray:
+    """g(y) of a deviance."""
+    with np.errstate(divide="ignore"):
+        return xlogy(y, y) if judge == JUDGES["poisson"] else -np.log(y)
 
 
 @dataclass(frozen=True, eq=False)

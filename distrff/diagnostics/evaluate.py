@@ -163,7 +163,9 @@ def evaluate(
     judge, dataset, rows = judged_rows(model, data, y, sample_weight)
     if return_std:
         judge.check_has_std()
-        if judge.fold_models is not None:
+        if not isinstance(judge.targets, NumericTargets):
+            raise InputError("return_std=True judges deviations of numbers, and this model predicts classes")
+        if judge.fold_models is not None or rows == "the rows of the fit":
             raise InputError(
                 "return_std=True judges rows that the fit did not see, and these are its own; give others"
             )
@@ -538,9 +540,14 @@ def spread_out_of_fold(model: Model, dataset: Dataset, folds: FoldModels, spread
 
 def _numbers(some: Folds, whole: Folds) -> list[int]:
     """The numbers that some of the folds have among all."""
-    if isinstance(some, SomeFolds) and some is not whole:
+    if isinstance(some, SomeFolds) and _depth(some) > _depth(whole):
         return [_numbers(some.whole, whole)[k] for k in some.kept]
     return list(range(whole.n_folds))
+
+
+def _depth(folds: Folds) -> int:
+    """How often folds were left out of others: the others themselves may be so already."""
+    return 1 + _depth(folds.whole) if isinstance(folds, SomeFolds) else 0
 
 
 _COMPARED_AT = 0.9  # the coverage at which methods are compared

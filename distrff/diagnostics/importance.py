@@ -317,7 +317,9 @@ def _units(model: Model, rows: DrawnRows) -> np.ndarray:
     # Targets that do not vary have no R²: they count for nothing, and the others for more.
     varies = ~targets.is_constant()
     if model.judge and varies.any():
-        return LossSums.of(model, rows.y, rows.y, rows.weight).of_outputs()[f"constant_{model.judge}"]
+        constant = LossSums.of(model, rows.y, rows.y, rows.weight).of_outputs()[f"constant_{model.judge}"]
+        varies = constant > 0
+        return np.where(varies, constant * varies.sum() / len(varies), np.inf)
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
     variance = np.square(targets.standard_deviation())

@@ -662,9 +662,10 @@ class NumberEstimator(RegressorMixin, KernelEstimator):
         DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.
         """
         score = self._errors(X, y, sample_weight).scores()[self.model_.measure]
+        measure = "R²" if self.model_.measure == "r2" else "D²"
         if np.isnan(score):
             warn(
-                "R² is not defined, since the targets of all rows are equal; take the errors of "
+                f"{measure} is not defined, since the targets of all rows are equal; take the errors of "
                 "distrff.evaluate",
                 DataWarning,
             )

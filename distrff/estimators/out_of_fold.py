@@ -14,11 +14,12 @@ from sklearn.base import clone
 from distrff.diagnostics.evaluate import spread_out_of_fold
 from distrff.errors import DataWarning, InputError, warn
 from distrff.fitting.fit import begin, choose, prepare
-from distrff.fitting.problem import Penalty, Problem
+from distrff.fitting.problem import Penalty, Problem, WarmStart
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.model.rows import block_by_block
+from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.folds import Keys
 from distrff.solvers.objective import Squared
 from distrff.utils.arrays import as_columns
@@ -175,10 +176,17 @@ def with_spread(estimator: Any, model: Model, rows: Dataset, folds: FoldModels) 
     )
     with warnings.catch_warnings():  # the rows have told of themselves, and their errors are no user's
         warnings.simplefilter("ignore", DataWarning)
-        fit = prepare(begin(_with_log_errors(model, rows, folds), problem))
+        fit = begin(_with_log_errors(model, rows, folds), problem)
+        # Scaled as the model scales: rows without an error have no weight here.
+        k = model.n_outputs
+        as_model = NumericTargets(np.zeros(k), np.ones(k))
+        start = WarmStart(model.scaling, as_model, np.zeros_like(model.coef), np.zeros(k))
+        fit = prepare(replace(fit, start=start))
     try:
         solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         result = solver.solve(fit, plan)
+        if result.interruption is not None:
+            raise result.interruption
         of_folds = result.fold_models
         if of_folds is None and result.grams is not None:
             of_folds = result.grams.kept().fold_models(np.atleast_1d(result.search.alpha))

@@ -359,7 +359,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         Where "huber" becomes linear, in units of σ.
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for "quantile" and "epsilon_insensitive", "lbfgs" for the others. "sgd" needs no Gram
-        and rows in no order, and is not for "poisson" and "gamma". "auto" is the one that closes the gap, or
+        and rows in no order. "auto" is the one that closes the gap, or
         "sgd" where its Gram does not fit in the workers' memory.
 
     Attributes
@@ -442,7 +442,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         positive("delta", self.delta)
         tube, tau = _insensitive(self.loss, self.epsilon), _shares(self.quantile)
         found: dict[str, Loss] = {
-            "quantile": Residual.quantile(tau),
+            "quantile": Residual.quantile(float(tau[0]) if np.size(tau) == 1 and np.ndim(tau) else tau),
             "huber": Residual.huber(float(self.delta)),
             "poisson": Poisson(),
             "gamma": Gamma(),

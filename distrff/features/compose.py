@@ -333,7 +333,9 @@ def search_weights(
     # As the alphas of a grid are far apart, errors have several valleys, of many maps more than of two.
     for start in sorted(starts, key=lambda one: one[1])[: max(1, n - 1)]:
         here, steps = start, np.full(n, _FIRST_STEP)
-        while len(tried) < MAX_WEIGHTINGS and (steps > _LAST_STEP).any():
+        for _ in range(MAX_WEIGHTINGS):  # flat scores may lead in circles
+            if len(tried) >= MAX_WEIGHTINGS or not (steps > _LAST_STEP).any():
+                break
             for i in rng.permutation(np.flatnonzero(steps > _LAST_STEP)):
                 step = steps[i] * (np.arange(n) == i)
                 before, log = here, np.log(here[0])

@@ -570,9 +570,9 @@ def _fitted_map(
     if targets.n_outputs and sample.y is not None:
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
         if fit.problem.loss is not None and fit.problem.loss.units == "spread":
-            Y = np.clip(
-                Y, -_FAR_TARGET, _FAR_TARGET
-            )  # small models of squares would follow the far ones alone
+            # Small models of squares would follow the far ones alone.
+            middle = np.median(Y, axis=0)
+            Y = middle + np.clip(Y - middle, -_FAR_TARGET, _FAR_TARGET)
     # A stream of its own by name: the map is the same whatever else the fit draws.
     own = features.random_state
     seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)

@@ -482,7 +482,10 @@ def _solved_with_weights(grams: Grams, problem: Problem, plan: Plan, notes: list
         return replace(grams, system=system, mean_square_norm=float(weights @ norms))
 
     def score(weights: np.ndarray) -> float:
-        search = _by_folds(weighted(weights), problem.penalty, grams.folds.n_folds, "")
+        try:
+            search = _by_folds(weighted(weights), problem.penalty, grams.folds.n_folds, "")
+        except InputError:  # no alpha is usable with these weights, as one may be with others
+            return np.inf
         assert search.score is not None
         return search.score
 

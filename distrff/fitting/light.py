@@ -125,7 +125,7 @@ class Trace:
         if at.primal < self._found_primal + (rounding if flatter else -rounding):
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.dual, at.held_out)
-        self.certificate = replace(self.certificate, scale=at.scale, near=at.near)
+        self.certificate = replace(self.certificate, scale=at.scale, near=min(at.near, self.certificate.near))
         # The objective is that of the loss itself whatever the ε, so candidates of both ε bound the same
         # minimum.
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):

@@ -60,7 +60,7 @@ from distrff.solvers.lbfgs import (
     solve_smooth,
     solve_smoothed,
 )
-from distrff.solvers.losses import MARGINS, Residual
+from distrff.solvers.losses import NOISES, Residual
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution, solution_of
 
@@ -90,7 +90,7 @@ class Margins:
             "lbfgs": "a loss with a continuous slope",
             "smoothed": "a loss whose slope jumps",
         }[solver]
-        named = "loss" if name in MARGINS else "noise"
+        named = "noise" if name in NOISES else "loss"
         return (
             f"solver={solver!r} needs {needs}, which {named}={name!r} is not; use "
             f"solver={problem.smooth_solver!r} or 'auto'"

@@ -477,7 +477,10 @@ class RatedReader(Reader):
 
     def form(self, field: str) -> Form:
         shape, dtype = self.reader.form("y" if field == "sample_weight" else field)
-        return Form(shape[:1], np.dtype(np.float64)) if field == "sample_weight" else Form(shape, dtype)
+        is_rate = field in ("y", "sample_weight")
+        return Form(
+            shape[:1] if field == "sample_weight" else shape, np.dtype(np.float64) if is_rate else dtype
+        )
 
     def row_chunks(self, field: str) -> Sequence[int]:
         return self.reader.row_chunks("y" if field == "sample_weight" else field)
@@ -551,6 +554,13 @@ def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool
 def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
     """X without the column that holds the exposures, if they are named, and the exposures, one a row."""
     name = "exposure"
+    if isinstance(X, Dataset):
+        if not isinstance(exposure, str) or exposure not in X.id_readers:
+            raise InputError(
+                f"a dataset has its exposures in a column beside X: open it with that one beside X (extra) "
+                f"and give its name, got {exposure!r}"
+            )
+        return X, _lazily_checked(X.id_readers[exposure].lazy("y"), repr(exposure))
     if isinstance(exposure, str):
         X, name = as_frame(X), repr(exposure)
         if not is_dataframe_like(X) or exposure not in X.columns:
@@ -564,13 +574,30 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
         if e.ndim != 1:
             raise InputError(f"exposures must be one number a row, got shape {e.shape}")
         check_exposures(e, name)
-    return X, e
+        return X, e
+    return X, _lazily_checked(e, name)
+
+
+def _lazily_checked(e: Any, name: str) -> Any:
+    """Lazy exposures, one a row, that are checked where they are read."""
+    if e.ndim == 2 and e.shape[1] == 1:
+        e = e[:, 0]
+    if e.ndim != 1:
+        raise InputError(f"exposures must be one number a row, got shape {e.shape}")
+    return e.map_blocks(_checked, name, dtype=np.float64, meta=np.empty(0))
+
+
+def _checked(e: Any, name: str) -> np.ndarray:
+    e = np.asarray(e, dtype=np.float64)
+    check_exposures(e, f"a block of {name}")
+    return e
 
 
 def plain_or_lazy(values: Any) -> Any:
     """An array of what is in memory; None and collections of dask as they are."""
     if values is None or dask.is_dask_collection(values):
-        return values
+        # A Series has lengths only when it is counted, and no arithmetic with arrays before.
+        return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values
     try:
         return np.asarray(as_frame(values), dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from distrff.errors import DataWarning, InputError, ModelFileError, NonFiniteError, warn
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.validation import is_number
+from distrff.utils.validation import is_finite, is_number
 
 # Quantiles of weighted numbers from buckets of fixed edges: mergeable, deterministic, with a known error.
 
@@ -317,7 +317,7 @@ class Intervals:
             and len(self.sketches) == n_scores
             and len(self.scaled) in (0, n_scores)
             and len(self.residual) in (0, n_scores)
-            and all(name in INTERVAL_METHODS and is_number(one) for name, one in self.scores.items())
+            and all(name in INTERVAL_METHODS and is_finite(one) for name, one in self.scores.items())
             and all(is_number(a) and 0 < a < math.inf for a in self.floors)
             and all(type(n) is int and 0 <= n < 2**63 for n in counts)
             and all(one.is_valid() and len(one.keys) > 0 for one in self._all_sketches)

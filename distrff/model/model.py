@@ -410,7 +410,8 @@ class Model:
             # Where they were compared the best, else the one that takes account of the most.
             order = ("deviation", "residual", "constant")
             known = intervals.scores or dict.fromkeys(order, 0.0)
-            return min([one for one in order if one in usable and one in known], key=known.__getitem__)
+            found = [one for one in order if one in usable and one in known]
+            return min(found, key=known.__getitem__, default="constant")
         if method == "residual" and not has_spread:
             raise InputError(
                 "the intervals of this model have no scores by the spread at x; ask the estimator for "

@@ -175,7 +175,14 @@ def _has_its_loss(model: Model) -> bool:
     tau = model.quantiles
     several = len(tau) <= 1 or len(tau) == model.n_outputs
     are_shares = all(is_number(one) and 0 < one < 1 for one in tau) and list(tau) == sorted(tau)
-    return model.loss["loss"] in LOSSES and model.targets.kind == "numeric" and several and are_shares
+    is_quantile = model.loss["loss"] == "quantile"
+    return (
+        model.loss["loss"] in LOSSES
+        and is_quantile == bool(tau)
+        and model.targets.kind == "numeric"
+        and several
+        and are_shares
+    )
 
 
 COLUMN_CHECKS: dict[str, Callable[[Any], bool]] = {

@@ -477,7 +477,7 @@ class NumericTargets(TargetCoding):
     ) -> NumericTargets:
         """Coding by the median and IQR/1.349 of sampled rows, which of a normal law is the deviation.
 
-        Where three quarters of the rows are equal, by the deviation of all; where they have no weight, by
+        Where the quartiles are equal, by the deviation of all rows; where those sampled have no weight, by
         their mean, too.
         """
         Y = as_columns(np.asarray(y, dtype=np.float64))

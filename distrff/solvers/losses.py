@@ -312,6 +312,12 @@ class Residual(Loss):
         return cls(tau - 1.0, tau)
 
     @property
+    def mean_curvature(self) -> float:
+        c = self.epsilon + self.clear_margin  # within the tube there is none
+        at_ends = self.derivative(np.array([[-c], [c]]), np.zeros((2, 1)))
+        return float(np.mean(at_ends[1] - at_ends[0]) / (2 * c))
+
+    @property
     def far_value(self) -> Any:
         return np.maximum(
             *(self.value(f, np.zeros(1)) for f in (np.full(1, -_FAR_OFF), np.full(1, _FAR_OFF)))

@@ -588,7 +588,7 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 class Certificate:
     """The smallest objective of one problem so far, and the largest lower bound so far.
 
-    `scale` and `near` are those of the last `Evaluation`.
+    `scale` is that of the last `Evaluation`, `near` the least of all.
     """
 
     primal: float = np.inf
@@ -714,6 +714,8 @@ def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:
     time of SLSQP, which was two thirds of a fit of few rows.
     """
     n, size = len(slopes), float(np.trace(G)) / len(slopes)
+    if not size > 0:  # no candidate has a vector: the one of largest slope is the best
+        return np.eye(n)[int(np.argmax(slopes))]
     R = cholesky(G + _RIDGE * size * np.eye(n), check_finite=False)
     A = np.zeros((n + 1, n + 1))
     A[0], A[1:, 1:] = _WEIGHT_OF_SUM * math.sqrt(size), R

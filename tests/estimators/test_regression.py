@@ -432,3 +432,71 @@ def test_deviations_are_judged_as_normal_laws(rng):
     assert found["crps"] == pytest.approx(np.trapezoid(squares, t, axis=1).mean(), rel=0.01)
     assert "these are its own" in refusal(lambda: drf.evaluate(fitted, return_std=True))
     assert "exposures are of models of counts" in refusal(lambda: drf.evaluate(fitted, X, y, exposure=y))
+
+
+def test_spreads_are_learned_as_the_model_scales_also_where_some_rows_have_no_error(rng):
+    """Of forward folds the first span has no error, and the columns drift."""
+    n = 900
+    t = np.linspace(0, 10, n)
+    X = np.column_stack([t, rng.uniform(-1, 1, n)])
+    y = X[:, 1] + (0.1 + np.abs(X[:, 1])) * rng.standard_normal(n)
+    ridge = drf.KernelRidge(fourier(64, 1.0), cv=drf.ForwardFolds(n_folds=5), random_state=0)
+    lower, upper = ridge.fit(X, y).predict_interval(X, 0.9, "residual")
+    middle = np.abs(X[:, 1]) < 0.2
+    assert (upper - lower)[~middle].mean() > 2 * (upper - lower)[middle].mean()
+    spread = ridge.model_.spread
+    Z = ridge.model_.transform(X).astype(float)
+    np.testing.assert_allclose(ridge.model_.spreads(X), np.exp(Z @ spread[0][:, 0] + spread[1][0]), rtol=1e-6)
+
+
+def test_spreads_where_the_fit_itself_has_some_of_its_folds(rng):
+    X, y, _, _ = noisy(rng, 400)
+    groups, s = np.arange(400) // 100, np.ones(400)
+    s[100:200] = 0  # no row of the second group counts
+    with pytest.warns(drf.errors.DataWarning, match="skipped among folds"):
+        ridge = drf.KernelRidge(fourier(16), cv=drf.GroupFolds(n_folds=4), random_state=0).fit(
+            X, y, s, groups=groups
+        )
+    lower, upper = ridge.predict_interval(X, 0.9, "residual")
+    assert np.isfinite(lower).all() and (lower < upper).all()
+
+
+def test_a_tube_as_wide_as_the_targets_and_one_quantile_of_several_targets(rows, rng):
+    X, _ = rows
+    y = targets_of("huber", X, rng)
+    wide = drf.KernelSVR(drf.FourierFeatures(n_components=16), epsilon=1.5, random_state=0).fit(X, y)
+    assert np.isfinite(wide.predict(X)).all()
+    Y = np.column_stack([y, 2 * y])
+    listed, alone = (regressor(quantile=tau).fit(X, Y).predict(X) for tau in ([0.3], 0.3))
+    np.testing.assert_array_equal(listed, alone)
+
+
+def test_targets_far_from_zero_without_an_intercept_are_searched_around_their_middle(rng):
+    X = rng.uniform(-2, 2, (400, 2))
+    y = 1000 + np.sin(3 * X[:, 0]) + 0.1 * rng.standard_normal(400)
+    features = drf.FourierFeatures(drf.Gaussian("auto"), 64, random_state=0)
+    free, without = (
+        drf.KernelRegressor(features, 100.0, loss="huber", fit_intercept=b, random_state=0).fit(X, y)
+        for b in (True, False)
+    )
+    widths = [fitted.features_.kernel_.length_scale for fitted in (free, without)]
+    assert 0.5 < widths[0] / widths[1] < 2
+
+
+def test_lazy_exposures_are_checked_and_may_be_of_a_frame_or_a_dataset(rows, rng, tmp_path):
+    import dask.dataframe as dd
+
+    X, s = rows
+    e, y = s + 0.5, rng.poisson(2.0, N) + 0.0
+    fitted = regressor("poisson").fit(X, y, exposure=e)
+    frame = pd.DataFrame(X, columns=["a", "b"]).assign(e=e, y=y)
+    lazy = dd.from_pandas(frame, npartitions=3)
+    of_frame = regressor("poisson").fit(lazy[["a", "b", "e"]], lazy["y"], exposure="e")
+    np.testing.assert_allclose(of_frame.coef_, fitted.coef_, rtol=1e-6, atol=1e-9)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    dataset = drf.open_dataset(str(tmp_path / "rows.parquet"), columns=["a", "b"], extra=["e"])
+    np.testing.assert_allclose(fitted.predict(dataset, exposure="e"), fitted.predict(X) * e, rtol=1e-9)
+    column = da.from_array(e[:, None], chunks=(40, 1))
+    np.testing.assert_allclose(fitted.predict(X, exposure=column), fitted.predict(X) * e, rtol=1e-12)
+    with pytest.raises(InputError, match="exposures must be positive numbers, got -1"):
+        fitted.predict(X, exposure=da.from_array(np.where(np.arange(N) == 3, -1.0, e), chunks=50)).compute()
