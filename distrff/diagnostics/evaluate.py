@@ -164,10 +164,10 @@ def evaluate(
     if return_std:
         judge.check_has_std()
         if not isinstance(judge.targets, NumericTargets):
-            raise InputError("return_std=True judges deviations of numbers, and this model predicts classes")
+            raise InputError("standard deviations are those of numbers, and this model predicts classes")
         if judge.fold_models is not None or rows == "the rows of the fit":
             raise InputError(
-                "return_std=True judges rows that the fit did not see, and these are its own; give others"
+                "deviations are judged on rows that the fit did not see, and these are its own; give others"
             )
     errors = errors_of(judge, dataset, with_std=return_std)
     return Evaluation(
