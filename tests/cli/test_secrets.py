@@ -85,6 +85,7 @@ def place(request):
     fs.rm(folder.split("/")[1], recursive=True)
 
 
+@pytest.mark.usefixtures("in_this_thread")  # a file in memory has one position for all who read it
 def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
     """The whole way through Python, in this process: what is shown, logged, stored and sent."""
     rng = np.random.default_rng(0)
