@@ -50,8 +50,9 @@ def cross_val_predict(
 
     Parameters
     ----------
-    estimator : KernelRidge, KernelRidgeClassifier, KernelSVC or KernelLikelihoodClassifier
-        Fitted or not; it is not changed.
+    estimator : any but `KernelPCA`
+        Fitted or not; it is not changed. A `KernelRegressor` of counts predicts rates: give y/e, and the
+        weights that its `fit` would take.
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
         Of shape (n_samples, n_columns), of any storage.
     y, sample_weight, groups : array-like, optional
@@ -170,7 +171,6 @@ def with_spread(estimator: Any, model: Model, rows: Dataset, folds: FoldModels) 
         penalty=Penalty(None, search="cv"),
         folds=folds.folds,
         held_out=folds.folds,
-        scale=estimator.scale,
         dtype=model.dtype,
         solver="auto",
     )

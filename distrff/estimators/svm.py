@@ -359,8 +359,8 @@ class KernelRegressor(LossRegressor, LossEstimator):
         Where "huber" becomes linear, in units of σ.
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for "quantile" and "epsilon_insensitive", "lbfgs" for the others. "sgd" needs no Gram
-        and rows in no order. "auto" is the one that closes the gap, or
-        "sgd" where its Gram does not fit in the workers' memory.
+        and rows in no order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in
+        the workers' memory.
 
     Attributes
     ----------

@@ -437,18 +437,23 @@ def with_rates(dataset: Dataset, exposure: str, *, weighted: bool) -> Dataset:
     Of counts y with means e·μ the deviance is e times that of the rates y/e with means μ, so that a model of
     rates needs to know no more of exposures; of amounts it is the same.
     """
-    if exposure not in dataset.id_readers:
-        known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
-        raise InputError(
-            f"there is no column {exposure!r} of exposures beside X, where there is {known}; open the "
-            f"dataset with this column beside X (extra)"
-        )
-    if dataset.id_dtypes[exposure].kind not in "biuf":
-        raise InputError(f"the exposures {exposure!r} are no numbers, but {dataset.id_dtypes[exposure]}")
-    reader = RatedReader(dataset.reader, dataset.id_readers[exposure], exposure, weighted)
+    reader = RatedReader(dataset.reader, _exposure_reader(dataset, exposure), exposure, weighted)
     return replace(
         dataset, reader=reader, y_dtype=np.dtype(np.float64), has_weights=weighted or dataset.has_weights
     )
+
+
+def _exposure_reader(dataset: Dataset, exposure: Any) -> Reader:
+    """The reader of the column of exposures beside X."""
+    if not isinstance(exposure, str) or exposure not in dataset.id_readers:
+        known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
+        raise InputError(
+            f"a dataset has its exposures in a column beside X, where there is {known}, got {exposure!r}: "
+            f"open it with that column beside X (extra) and give its name"
+        )
+    if dataset.id_dtypes[exposure].kind not in "biuf":
+        raise InputError(f"the exposures {exposure!r} are no numbers, but {dataset.id_dtypes[exposure]}")
+    return dataset.id_readers[exposure]
 
 
 @dataclass(frozen=True, eq=False)
@@ -500,7 +505,7 @@ class RatedRows(Rows):
         yield self._rated()
 
     def _rated(self) -> Iterator[Span]:
-        n_rows = self.stop - self.start if self.stop - self.start < _RATED_ROWS else _RATED_ROWS
+        n_rows = min(self.stop - self.start, _RATED_ROWS)
         for block, of_exposure in zip(self.rows.tiles(n_rows), self.exposures.tiles(n_rows), strict=True):
             e = np.ravel(np.asarray(of_exposure.y, dtype=np.float64))
             check_exposures(e, self.name, block.start)
@@ -535,11 +540,6 @@ def exposed(X: Any, y: Any, sample_weight: Any, exposure: Any, *, weighted: bool
     is without.
     """
     if isinstance(X, Dataset):
-        if not isinstance(exposure, str):
-            raise InputError(
-                f"a dataset has its exposures in a column beside X: open it with it beside X (extra) "
-                f"and give its name, got {type(exposure).__name__}"
-            )
         return with_rates(X, exposure, weighted=weighted), y, sample_weight
     X, e = without_exposure(X, exposure)
     if y is None:
@@ -555,12 +555,9 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
     """X without the column that holds the exposures, if they are named, and the exposures, one a row."""
     name = "exposure"
     if isinstance(X, Dataset):
-        if not isinstance(exposure, str) or exposure not in X.id_readers:
-            raise InputError(
-                f"a dataset has its exposures in a column beside X: open it with that one beside X (extra) "
-                f"and give its name, got {exposure!r}"
-            )
-        return X, _lazily_checked(X.id_readers[exposure].lazy("y"), repr(exposure))
+        return X, _exposure_reader(X, exposure).lazy("y").map_blocks(
+            _checked, repr(exposure), meta=np.empty(0)
+        )
     if isinstance(exposure, str):
         X, name = as_frame(X), repr(exposure)
         if not is_dataframe_like(X) or exposure not in X.columns:
@@ -569,22 +566,13 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
             )
         X, exposure = X.drop(columns=[exposure]), X[exposure]
     e = plain_or_lazy(exposure)
-    if isinstance(e, np.ndarray):
-        e = e.reshape(len(e), -1)[:, 0] if e.ndim == 2 and e.shape[1] == 1 else e
-        if e.ndim != 1:
-            raise InputError(f"exposures must be one number a row, got shape {e.shape}")
-        check_exposures(e, name)
-        return X, e
-    return X, _lazily_checked(e, name)
-
-
-def _lazily_checked(e: Any, name: str) -> Any:
-    """Lazy exposures, one a row, that are checked where they are read."""
-    if e.ndim == 2 and e.shape[1] == 1:
-        e = e[:, 0]
+    e = e[:, 0] if e.ndim == 2 and e.shape[1] == 1 else e
     if e.ndim != 1:
         raise InputError(f"exposures must be one number a row, got shape {e.shape}")
-    return e.map_blocks(_checked, name, dtype=np.float64, meta=np.empty(0))
+    if not isinstance(e, np.ndarray):  # checked where they are read
+        return X, e.map_blocks(_checked, name, meta=np.empty(0))
+    check_exposures(e, name)
+    return X, e
 
 
 def _checked(e: Any, name: str) -> np.ndarray:

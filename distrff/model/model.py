@@ -401,17 +401,14 @@ class Model:
                 raise InputError(f"{_BY_BAND} is of models of several quantiles, and this one has none")
         if self.has_band:
             return "quantile"
-        has_scores = bool(self.checked_intervals("predict_interval").scaled)
         intervals = self.checked_intervals("predict_interval")
-        has_spread = bool(intervals.residual) and self.spread is not None
+        has_scores, has_spread = bool(intervals.scaled), bool(intervals.residual) and self.spread is not None
         if method == "auto":
-            usable = {"constant"} | ({"residual"} if has_spread else set())
-            usable |= {"deviation"} if has_scores and self.posterior is not None else set()
             # Where they were compared the best, else the one that takes account of the most.
-            order = ("deviation", "residual", "constant")
-            known = intervals.scores or dict.fromkeys(order, 0.0)
-            found = [one for one in order if one in usable and one in known]
-            return min(found, key=known.__getitem__, default="constant")
+            usable = {"deviation": has_scores and self.posterior is not None, "residual": has_spread}
+            found = [one for one, can_be in (usable | {"constant": True}).items() if can_be]
+            known = intervals.scores or dict.fromkeys(found, 0.0)
+            return min(found, key=lambda one: known.get(one, np.inf))
         if method == "residual" and not has_spread:
             raise InputError(
                 "the intervals of this model have no scores by the spread at x; ask the estimator for "
