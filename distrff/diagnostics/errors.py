@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, xlogy
@@ -202,7 +202,8 @@ def _numbered(k: int) -> list[str]:
 # Losses that are not squares, beside those of the best constant.
 
 
-class Judge(NamedTuple):
+@dataclass(frozen=True)
+class Judge:
     """Which loss; the same in all parts of the rows."""
 
     name: str

@@ -500,3 +500,21 @@ def test_lazy_exposures_are_checked_and_may_be_of_a_frame_or_a_dataset(rows, rng
     np.testing.assert_allclose(fitted.predict(X, exposure=column), fitted.predict(X) * e, rtol=1e-12)
     with pytest.raises(InputError, match="exposures must be positive numbers, got -1"):
         fitted.predict(X, exposure=da.from_array(np.where(np.arange(N) == 3, -1.0, e), chunks=50)).compute()
+
+
+@pytest.mark.parametrize("loss", ["quantile", "poisson", "gamma"])
+def test_scores_of_many_blocks_are_those_of_one(rng, loss):
+    X = rng.uniform(-2, 2, (9000, 2))
+    y = targets_of(loss, X, rng)
+    fitted = regressor(loss, **({"quantile": [0.1, 0.9]} if loss == "quantile" else {})).fit(X[:500], y[:500])
+    whole = drf.evaluate(fitted, X, y)
+    for chunks in (700, 4000):
+        parts = drf.evaluate(fitted, da.from_array(X, chunks=(chunks, 2)), da.from_array(y, chunks=chunks))
+        name = fitted.model_.judge
+        assert parts[name] == pytest.approx(whole[name]) and parts["d2"] == pytest.approx(whole["d2"])
+    P = fitted.predict(X)
+    if loss == "quantile":
+        expected = np.mean([mean_pinball_loss(y, p, alpha=a) for p, a in zip(P.T, (0.1, 0.9), strict=True)])
+    else:
+        expected = (sklearn_poisson_deviance if loss == "poisson" else mean_gamma_deviance)(y, P)
+    assert whole[fitted.model_.judge] == pytest.approx(expected)
