@@ -896,7 +896,8 @@ class _Call(NamedTuple):
     alphas: np.ndarray
     base: slice | None
     keeps_models: bool
-    own: bool | np.ndarray = False  # as of `fold_errors`
+    own: bool | np.ndarray = False  # as of `fold_errors`, like the dtype
+    dtype: str = "float64"
 
 
 def _grids(grams: Grams, given: np.ndarray | None) -> list[_Grid]:
@@ -927,7 +928,7 @@ def _by_folds(
     each = penalty.each_target
     with_models = with_models and not each and grams.keeps_paths(n_folds, len(grids[-1].alphas))
     calls = [
-        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1], each)
+        _Call(fold, grid.size, grid.alphas, grid.base, with_models and grid is grids[-1], each, grams.dtype)
         for grid in reversed(grids)
         for fold in folds
     ]

@@ -132,10 +132,13 @@ class Trace:
             dual = -np.inf if candidate is None else self._bundle.add(candidate)
             self.certificate = self.certificate.improved(at.primal, dual)
 
-    def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+    def improve(
+        self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray, near: float = np.inf
+    ) -> None:
         """Improve the best point and the bound by a point and a lower bound."""
         if primal < self._found_primal:
             self._keep(x, primal, dual, held_out)
+        self.certificate = replace(self.certificate, near=min(near, self.certificate.near))
         self.certificate = self.certificate.improved(primal, dual)
 
     def _keep(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
@@ -965,6 +968,7 @@ class DualAscent:
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds) -> None:
         self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
+        self._loss = fit.problem.margin_loss
         mapped = fit.mapped_rows(plan)
         self._rows = fit.run.submit(dual_rows, mapped)
         self._n_rows = fit.dataset.n_rows
@@ -987,14 +991,14 @@ class DualAscent:
             for first in range(0, len(members), _PROBLEMS_A_TASK):
                 some = members[first : first + _PROBLEMS_A_TASK]
                 outputs, C = [problem.output for problem in some], [problem.C for problem in some]
-                alphas = np.stack([self._start(problem) for problem in some])
-                calls.append((self._rows, outputs, C, masks, alphas, self._fit_intercept, tol))
+                A, loss = np.stack([self._start(problem) for problem in some]), self._loss.of_outputs(outputs)
+                calls.append((self._rows, loss, outputs, C, masks, A, self._fit_intercept, tol))
                 order += some
         found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
         points = dict(zip(order, found, strict=True))
         for problem, at in points.items():
-            self._reached[problem.output, problem.held_out] = problem.C, at.alpha
+            self._reached[problem.output, problem.held_out] = problem.C, at.a
         return points
 
     def _start(self, problem: MarginProblem) -> np.ndarray:
@@ -1002,14 +1006,14 @@ class DualAscent:
         # In proportion to C, so that rows at their bounds stay there.
         key = problem.output, problem.held_out
         if key in self._reached:
-            C, alpha = self._reached[key]
-            return alpha * (problem.C / C)
+            C, a = self._reached[key]
+            return a * (problem.C / C)
         folds = [at for (output, _), at in self._reached.items() if output == problem.output]
         if problem.held_out is not None or not folds:
             return np.zeros(self._n_rows)
         # A row's multiplier is 0 in the folds whose models are not fitted to it.
         n_fitted = np.maximum(1, self._is_fitted.sum(axis=1))
-        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / n_fitted
+        return np.sum([a * (problem.C / C) for C, a in folds], axis=0) / n_fitted
 
 
 def dual_rows(mapped: MappedRows) -> DualRows:
@@ -1039,7 +1043,7 @@ class MarginSize(Size):
     n_problems: int = 0  # that a pass serves; 0 for ridge by SGD
     model_rows: int = 0  # rows in an active-set model, whose features are held at once
     n_hessians: int = 0  # of a smooth loss, one an output, that a sweep sums together; 0 for none
-    dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
+    dual_rows: int = 0  # all rows, where a loss with corners is solved on their Gram; 0 where it is not
 
     @classmethod
     def of(cls, plan: Plan) -> MarginSize:

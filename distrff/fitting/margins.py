@@ -322,7 +322,7 @@ class _Solving(Passes):
             # for their rounding.
             found = self.oracle.ascent.ascend(problems, _DUAL_SHARE * self.tol)
             for problem, at in found.items():
-                self.improve(problem, at.x, at.primal, at.dual, at.held_out)
+                self.improve(problem, at.x, at.primal, at.dual, at.held_out, at.near)
             self.notify()
         self.solvers = {problem: self._solver(problem) for problem in self.unfinished()}  # go on from there
 
@@ -356,10 +356,16 @@ class _Solving(Passes):
         return self.oracle.nearest_rows(points, n_kept)
 
     def improve(
-        self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
+        self,
+        problem: MarginProblem,
+        x: np.ndarray,
+        primal: float,
+        dual: float,
+        held_out: np.ndarray,
+        near: float = np.inf,
     ) -> bool:
         """Improve a trace by its model's minimum; return whether the problem is solved."""
-        self.traces[problem].improve(x, primal, dual, held_out)
+        self.traces[problem].improve(x, primal, dual, held_out, near)
         self.traces[problem].record(self.n_sweeps)
         return self._finished(problem)
 
@@ -705,8 +711,10 @@ def margin_size(problem: Problem, size: Size) -> MarginSize:
     grid, searched = problem.penalty.grid, problem.penalty.search is not None
     n_problems, n_grid = k * max(1, problem.folds.n_folds), _PRESUMED_GRID if grid is None else len(grid)
     is_smooth = problem.smooth_solver == "lbfgs"
-    has_models = problem.margin_loss.is_hinge and can_model(D, entries) and not problem.is_hard
-    is_dual = has_models and problem.solver == "auto" and not entries and _are_few(n_rows, D)
+    is_worth_it = can_model(D, entries) and not problem.is_hard
+    has_models = problem.margin_loss.is_hinge and is_worth_it
+    has_dual = not problem.margin_loss.is_smooth and is_worth_it and not entries
+    is_dual = has_dual and problem.solver == "auto" and _are_few(n_rows, D)
     has_hessians = is_smooth and not (entries or problem.is_hard or problem.softmax)
     return replace(
         MarginSize(**vars(size)),

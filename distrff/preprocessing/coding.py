@@ -498,8 +498,9 @@ class NumericTargets(TargetCoding):
         return self.shift.shape == self.scale.shape == (n_outputs,)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        Y = as_columns(np.asarray(y, dtype=np.float64))
-        return (Y - self.shift) / self.scale
+        Y = as_columns(np.asarray(y, dtype=np.float64)) - self.shift
+        Y /= self.scale
+        return Y
 
     def same_kind(self, other: Targets) -> bool:
         return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)

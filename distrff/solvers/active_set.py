@@ -89,18 +89,18 @@ def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float)
     tau = _shift(alpha, y, y, upper, total)
     if tau is None:
         return None
-    moved = np.clip(alpha + tau * y, 0, upper)
-    give_to_one(moved, y, upper, total)
+    moved = y * np.clip(alpha + tau * y, 0, upper)
+    give_to_one(moved, np.minimum(0, y) * upper, np.maximum(0, y) * upper, total)
+    moved *= y
     # Multipliers out of balance give no bound, as nothing penalises b.
     return moved if abs(y @ moved - total) <= _BALANCED * (upper.sum() + abs(total)) else None
 
 
-def give_to_one(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> None:
-    """Move the multiplier with the most room by the rounding error of Σ y·α = total, in place."""
-    left = total - float(y @ alpha)
-    room = np.where(y * left > 0, upper - alpha, alpha)
-    row = int(np.argmax(room))
-    alpha[row] = np.clip(alpha[row] + y[row] * left, 0, upper[row])
+def give_to_one(a: np.ndarray, lower: np.ndarray, upper: np.ndarray, total: float) -> None:
+    """Move the multiplier with the most room by the rounding error of Σ a = total, in place."""
+    left = total - float(np.ones_like(a) @ a)
+    row = int(np.argmax(upper - a if left > 0 else a - lower))
+    a[row] = np.clip(a[row] + left, lower[row], upper[row])
 
 
 def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:

@@ -1,13 +1,14 @@
-"""The hinge's dual for few rows: multipliers that move in pairs, on the Gram of the rows.
+"""The dual of a loss with corners for few rows: multipliers that move in pairs, on the Gram of the rows.
 
-    max Σ α_i − ½‖Σ α_i·y_i·z_i‖²  over  0 ≤ α_i ≤ u_i, with an intercept also Σ α_i·y_i = 0,
+    max Σ a_i·y_i − ε|a_i| − ½‖Σ a_i·z_i‖²  over  l_i ≤ a_i ≤ u_i, with an intercept also Σ a_i = 0,
 
-where u = C·s. Each step moves two multipliers so that the constraint holds on: the row that the bound rises
-with most, and the one with which it rises most (Fan, Chen and Lin 2005, "Working set selection using second
-order information for training support vector machines", J. Mach. Learn. Res. 6, section 2.2). Without an
-intercept it moves one. A step costs a few flops a row whatever D is, and one Gram serves every C, class and
-fold: rows that a problem is not fitted to have u = 0. Newton steps in the features take D³/3 flops each, for
-each problem.
+where [l, u] is C·s times the range of −ℓ′, from 0 to y for the hinge. Each step moves two multipliers so that
+the constraint holds on: the row that the bound rises with most, and the one with which it rises most (Fan,
+Chen and Lin 2005, "Working set selection using second order information for training support vector
+machines", J. Mach. Learn. Res. 6, section 2.2). Without an intercept it moves one. A multiplier stops at 0,
+where ε|a| has its corner. A step costs a few flops a row whatever D is, and one Gram serves every C, class
+and fold: rows that a problem is not fitted to have l = u = 0. Newton steps in the features take D³/3 flops
+each, for each problem.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from distrff.solvers.active_set import give_to_one
+from distrff.solvers.objective import Loss
 from distrff.utils.jit import compiled, compiles_once
 
 # scikit-learn's SVC(kernel="precomputed"), one class against the rest, takes the same steps in C++. But it
@@ -26,6 +28,7 @@ from distrff.utils.jit import compiled, compiles_once
 # 1.8 to 2.4 s with it, .67 s by the steps here, and .98 s in GridSearchCV(SVC).
 
 _CHECKED = 64  # steps between two looks at the gap, each of which costs about a step
+_LARGEST = 1e300  # of a far value, which may be infinite: a product with a weight of 0 is then a number
 _TINY = 1e-12  # of the largest ‖z‖²: two rows that are nearer to each other than its root count as one
 
 
@@ -40,7 +43,7 @@ class DualRows:
     K : ndarray of shape (n, n)
         ZZᵀ.
     Y : ndarray of shape (n, k)
-        Labels ±1 of every output.
+        Coded targets of every output, labels ±1 of classes.
     s : ndarray of shape (n,)
         Weights.
     """
@@ -57,28 +60,32 @@ class DualPoint:
 
     Attributes
     ----------
-    alpha : ndarray of shape (n,)
+    a : ndarray of shape (n,)
     x : ndarray of shape (D + 1,) or (D,)
-        [w | b] for w = Σ α·y·z and the best b, or w.
+        [w | b] for w = Σ a·z and the best b, or w.
     primal, dual : float
-        The objective at x, and the bound of its minimum by alpha.
+        The objective at x, and the bound of its minimum by a.
+    near : float
+        The primal without what far rows have beyond the loss's far value.
     held_out : ndarray of shape (2,)
         Σ s and Σ s·ℓ over the held-out rows.
     """
 
-    alpha: np.ndarray
+    a: np.ndarray
     x: np.ndarray
     primal: float
     dual: float
+    near: float
     held_out: np.ndarray
 
 
 def ascend_pairs(
     rows: DualRows,
+    loss: Loss,
     outputs: list[int],
     C: list[float],
     masks: tuple[np.ndarray, np.ndarray] | None,
-    alphas: np.ndarray,
+    A: np.ndarray,
     fit_intercept: bool,
     tol: float,
 ) -> list[DualPoint]:
@@ -86,11 +93,13 @@ def ascend_pairs(
 
     Parameters
     ----------
+    loss : Loss
+        That of the problems, side by side.
     outputs, C : lists
         The output and the C of each of m problems.
     masks : two ndarrays of bool of shape (n,), optional
         Rows that the problems are fitted to, and rows that they are judged on; by default all and none.
-    alphas : ndarray of shape (m, n)
+    A : ndarray of shape (m, n)
         Within the bounds, and balanced if there is an intercept.
     tol : float
         The relative duality gap to reach.
@@ -101,133 +110,176 @@ def ascend_pairs(
     themselves, so that the rounding of the updates is in neither.
     """
     compile_steps()
-    # Held-out rows stay in K, with an upper bound of 0: no fold copies the products.
+    # Held-out rows stay in K, with bounds of 0: no fold copies the products.
     fitted = rows.s if masks is None else np.where(masks[0], rows.s, 0.0)
-    Y, upper = np.ascontiguousarray(rows.Y[:, outputs].T), np.multiply.outer(C, fitted)
-    alphas = np.clip(alphas, 0, upper)
+    Y, weights = rows.Y[:, outputs], np.multiply.outer(fitted, C)
+    lower, upper, epsilon = loss.dual_box(Y)
+    far = weights * np.minimum(loss.far_value, _LARGEST)
+    Y, L, U, far = (np.ascontiguousarray(B.T) for B in (Y, weights * lower, weights * upper, far))
+    A = np.clip(A, L, U)
     diagonal = np.ascontiguousarray(np.diagonal(rows.K))
     tiny = max(_TINY * float(diagonal.max()), np.finfo(float).tiny)
-    gradients = 1 - Y * ((Y * alphas) @ rows.K)
+    gradients = Y - A @ rows.K
     climb = _climb_pairs if fit_intercept else _climb_alone
-    for y, u, alpha, gradient in zip(Y, upper, alphas, gradients, strict=True):
-        climb(rows.K, diagonal, y, u, alpha, gradient, len(y), tol, tiny)
+    for y, low, high, most, a, gradient in zip(Y, L, U, far, A, gradients, strict=True):
+        climb(rows.K, diagonal, y, low, high, most, a, gradient, epsilon, len(y), tol, tiny)
         if fit_intercept:
-            give_to_one(alpha, y, u, 0.0)
-    W = (Y * alphas) @ rows.Z
+            give_to_one(a, low, high, 0.0)
+    W = A @ rows.Z
     F = W @ rows.Z.T
-    b = np.array([_best_intercept(y - f, y, u) for y, f, u in zip(Y, F, upper, strict=True)])
-    b = b if fit_intercept else np.zeros(len(Y))
-    losses = np.maximum(0, 1 - Y * (F + b[:, None]))
+    b = np.zeros(len(Y))
+    if fit_intercept:
+        b = np.array(
+            [_best_intercept(v, low, high, epsilon) for v, low, high in zip(Y - F, L, U, strict=True)]
+        )
+    losses = loss.value((F + b[:, None]).T, Y.T).T
     half_squares = 0.5 * np.einsum("ij,ij->i", W, W)
     judged = np.zeros_like(rows.s) if masks is None else np.where(masks[1], rows.s, 0.0)
     return [
         DualPoint(
-            alpha=alphas[i],
+            a=A[i],
             x=np.append(W[i], b[i]) if fit_intercept else W[i],
-            primal=float(half_squares[i] + upper[i] @ losses[i]),
-            dual=float(alphas[i].sum() - half_squares[i]),
+            primal=float(half_squares[i] + weights[:, i] @ losses[i]),
+            dual=float((A[i] * Y[i] - epsilon * np.abs(A[i])).sum() - half_squares[i]),
+            near=float(half_squares[i] + np.minimum(weights[:, i] * losses[i], far[i]).sum()),
             held_out=np.array([judged.sum(), judged @ losses[i]]),
         )
         for i in range(len(Y))
     ]
 
 
-def _best_intercept(v: np.ndarray, y: np.ndarray, upper: np.ndarray) -> float:
-    """The b of least Σ u·max(0, y·(v − b)); of several equally good ones the middle."""
-    order = np.argsort(v, kind="stable")
-    slope = np.cumsum(upper[order]) - float(upper[y > 0].sum())  # right of each v
+def _best_intercept(v: np.ndarray, lower: np.ndarray, upper: np.ndarray, epsilon: float) -> float:
+    """The b of least loss of the residuals v − b; of several equally good ones the middle.
+
+    As b grows, the slope of a row's loss rises from −u to 0 at v − ε, and to −l at v + ε.
+    """
+    at, rise = v, upper - lower
+    if epsilon:
+        at, rise = np.append(v - epsilon, v + epsilon), np.append(upper, -lower)
+    order = np.argsort(at, kind="stable")
+    slope = np.cumsum(rise[order]) - float(upper.sum())  # right of each corner
     slope[-1] = max(slope[-1], 0.0)
     rising = np.flatnonzero(slope > 0)
-    last = int(rising[0]) if len(rising) else len(v) - 1
-    return 0.5 * float(v[order[int(np.argmax(slope >= 0))]] + v[order[last]])
+    last = int(rising[0]) if len(rising) else len(at) - 1
+    return 0.5 * float(at[order[int(np.argmax(slope >= 0))]] + at[order[last]])
 
 
 @compiles_once
 def compile_steps() -> None:
     """Compile the steps, or load them from Numba's cache, before they are needed."""
-    K, one = np.eye(2), np.ones(2)
+    K, one, y = np.eye(2), np.ones(2), np.array([1.0, -1.0])
     for climb in (_climb_pairs, _climb_alone):
-        climb(K, one, np.array([1.0, -1.0]), one, np.zeros(2), one.copy(), 1, 1.0, 1e-12)
+        climb(K, one, y, -one, one, one, np.zeros(2), y.copy(), 0.0, 1, 1.0, 1e-12)
 
 
 @compiled()
-def _is_closed(y, upper, alpha, gradient, b, tol):
-    """Whether the gap of multipliers and an intercept is closed; ‖w‖² is Σ α·(1 − gradient)."""
-    primal, gap = 0.0, 0.0
+def _is_closed(y, lower, upper, far, a, gradient, epsilon, b, tol):
+    """Whether the gap of multipliers and an intercept is closed; ‖w‖² is Σ a·(y − gradient)."""
+    primal, near, gap = 0.0, 0.0, 0.0
     for t in range(len(y)):
-        violation = gradient[t] - y[t] * b
-        loss = max(0.0, violation)
-        # P − D = Σ u·loss + ‖w‖² − Σ α = Σ u·loss − Σ α·(1 − y·f), to which Σ α·y·b = 0 adds nothing.
-        gap += upper[t] * loss - alpha[t] * violation
-        primal += upper[t] * loss + 0.5 * alpha[t] * (1 - gradient[t])
-    return gap <= tol * primal
+        r = gradient[t] - b
+        loss = upper[t] * max(0.0, r - epsilon) - lower[t] * max(0.0, -r - epsilon)
+        half_square = 0.5 * a[t] * (y[t] - gradient[t])
+        # P − D = Σ loss + ‖w‖² − Σ a·y − ε|a| = Σ loss − Σ a·(y − f) − ε|a|, to which Σ a·b = 0 adds nothing.
+        gap += loss - (a[t] * r - epsilon * abs(a[t]))
+        primal += loss + half_square
+        near += min(loss, far[t]) + half_square
+    return gap <= tol * min(primal, near)
 
 
 @compiled()
-def _climb_pairs(K: Any, diagonal, y, upper, alpha, gradient, max_steps, tol, tiny):
-    """Move pairs of multipliers until the gap is closed; update alpha and the gradient 1 − y·f."""
+def _up(t, lower, upper, a, gradient, epsilon):
+    """The slope of the dual as a multiplier grows, and how far it may; −∞ at its upper bound."""
+    if a[t] >= upper[t]:
+        return -np.inf, 0.0
+    if epsilon > 0 and a[t] < 0:
+        return gradient[t] + epsilon, -a[t]
+    return gradient[t] - epsilon, upper[t] - a[t]
+
+
+@compiled()
+def _down(t, lower, upper, a, gradient, epsilon):
+    """The slope on the side where it falls, and how far it may; ∞ at its lower bound."""
+    if a[t] <= lower[t]:
+        return np.inf, 0.0
+    if epsilon > 0 and a[t] > 0:
+        return gradient[t] - epsilon, a[t]
+    return gradient[t] + epsilon, a[t] - lower[t]
+
+
+@compiled()
+def _move(t, move, room, lower, upper, a, epsilon):
+    """Move a multiplier; where that is all its room, exactly to 0 or to its bound."""
+    # A bound is met exactly, or a row that is as good as there would be taken again and again.
+    if abs(move) < room:
+        a[t] += move
+    elif epsilon > 0 and a[t] * move < 0:
+        a[t] = 0.0
+    else:
+        a[t] = upper[t] if move > 0 else lower[t]
+
+
+@compiled()
+def _climb_pairs(K: Any, diagonal, y, lower, upper, far, a, gradient, epsilon, max_steps, tol, tiny):
+    """Move pairs of multipliers until the gap is closed; update a and the gradient y − f."""
     n = len(y)
     for step in range(max_steps):
-        # The steepest of the multipliers that may move along y.
-        highest, i = -np.inf, -1
+        # The steepest of the multipliers that may grow.
+        highest, i, room_i = -np.inf, -1, 0.0
         for t in range(n):
-            if (alpha[t] < upper[t]) if y[t] > 0 else (alpha[t] > 0):
-                v = y[t] * gradient[t]
-                if v > highest:
-                    highest, i = v, t
+            v, room = _up(t, lower, upper, a, gradient, epsilon)
+            if v > highest:
+                highest, i, room_i = v, t, room
         if i < 0:
             return
-        lowest, best, j, row = np.inf, -1.0, -1, K[i]
+        lowest, best, j, length, room_j, row = np.inf, -1.0, -1, 0.0, 0.0, K[i]
         for t in range(n):
-            if (alpha[t] > 0) if y[t] > 0 else (alpha[t] < upper[t]):
-                v = y[t] * gradient[t]
-                lowest = min(lowest, v)
-                fall = highest - v
-                if fall > 0:
-                    # A step of fall/‖z_i − z_t‖² raises the bound by half of this.
-                    gain = fall * fall / max(diagonal[i] + diagonal[t] - 2 * row[t], tiny)
-                    if gain > best:
-                        best, j = gain, t
+            v, room = _down(t, lower, upper, a, gradient, epsilon)
+            lowest = min(lowest, v)
+            fall = highest - v
+            if fall > 0:
+                # A step of fall/‖z_i − z_t‖² raises the bound by half of this.
+                square = max(diagonal[i] + diagonal[t] - 2 * row[t], tiny)
+                gain = fall * fall / square
+                if gain > best:
+                    best, j, length, room_j = gain, t, fall / square, room
         if j < 0:
             return
-        # y·(1 − y·f) = y − f is b at rows between their bounds, so b lies between the lowest and the highest.
-        if step % _CHECKED == 0 and _is_closed(y, upper, alpha, gradient, 0.5 * (highest + lowest), tol):
+        # y − f is b at rows between their bounds, so b lies between the lowest and the highest.
+        b = 0.5 * (highest + lowest)
+        if step % _CHECKED == 0 and _is_closed(y, lower, upper, far, a, gradient, epsilon, b, tol):
             return
-        other = K[j]
-        length = (highest - y[j] * gradient[j]) / max(diagonal[i] + diagonal[j] - 2 * row[j], tiny)
-        room_i = upper[i] - alpha[i] if y[i] > 0 else alpha[i]
-        room_j = alpha[j] if y[j] > 0 else upper[j] - alpha[j]
-        length = min(length, room_i, room_j)
-        # A bound is met exactly, or a row that is as good as there would be taken again and again.
-        alpha[i] += y[i] * length
-        alpha[j] -= y[j] * length
-        if length == room_i:
-            alpha[i] = upper[i] if y[i] > 0 else 0.0
-        if length == room_j:
-            alpha[j] = 0.0 if y[j] > 0 else upper[j]
+        length, other = min(length, room_i, room_j), K[j]
+        _move(i, length, room_i, lower, upper, a, epsilon)
+        _move(j, -length, room_j, lower, upper, a, epsilon)
         for t in range(n):
-            gradient[t] -= y[t] * length * (row[t] - other[t])
+            gradient[t] -= length * (row[t] - other[t])
 
 
 @compiled()
-def _climb_alone(K: Any, diagonal, y, upper, alpha, gradient, max_steps, tol, tiny):
+def _climb_alone(K: Any, diagonal, y, lower, upper, far, a, gradient, epsilon, max_steps, tol, tiny):
     """Move single multipliers; without an intercept nothing ties them to each other."""
     n = len(y)
     for step in range(max_steps):
-        best, i, length = 0.0, -1, 0.0
+        best, i, length, room_i = 0.0, -1, 0.0, 0.0
         for t in range(n):
             # The dual along one multiplier is a parabola of curvature ‖z‖², cut off at the bounds.
             square = max(diagonal[t], tiny)
-            move = min(max(gradient[t] / square, -alpha[t]), upper[t] - alpha[t])
-            gain = move * (gradient[t] - 0.5 * square * move)
+            v, room = _up(t, lower, upper, a, gradient, epsilon)
+            move = min(v / square, room)
+            if v <= 0:
+                v, room = _down(t, lower, upper, a, gradient, epsilon)
+                move = max(v / square, -room)
+                if v >= 0:
+                    continue
+            gain = move * (v - 0.5 * square * move)
             if gain > best:
-                best, i, length = gain, t, move
+                best, i, length, room_i = gain, t, move, room
         if i < 0:
             return
-        if step % _CHECKED == 0 and _is_closed(y, upper, alpha, gradient, 0.0, tol):
+        if step % _CHECKED == 0 and _is_closed(y, lower, upper, far, a, gradient, epsilon, 0.0, tol):
             return
         row = K[i]
-        room = upper[i] - alpha[i] if length > 0 else -alpha[i]
-        alpha[i] = (upper[i] if length > 0 else 0.0) if length == room else alpha[i] + length
+        _move(i, length, room_i, lower, upper, a, epsilon)
         for t in range(n):
-            gradient[t] -= y[t] * length * y[i] * row[t]
+            gradient[t] -= length * row[t]

@@ -103,6 +103,9 @@ class Hinge(MarginLoss):
     def constant(self, share: float) -> float:
         return 1.0 if share > 0.5 else -1.0
 
+    def dual_box(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        return np.minimum(y, 0), np.maximum(y, 0), 0.0
+
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return np.maximum(0, 1 - m)
 
@@ -341,6 +344,9 @@ class Residual(Loss):
         if self.h and np.isfinite(self.upper):
             found["delta"] = self.upper * spread
         return found
+
+    def dual_box(self, y: np.ndarray) -> tuple[Any, Any, float]:
+        return self.lower, self.upper, self.epsilon
 
     def rounded(self, epsilon: Any) -> Residual:
         return self if self.is_smooth else replace(self, h=epsilon)

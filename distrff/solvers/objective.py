@@ -127,7 +127,7 @@ class Loss(Protocol):
     clear_margin : float
         The |f| beyond which a row is clearly on its side of a boundary; 1 of coded numbers.
     is_hinge : bool
-        Whether ℓ is max(0, 1 − y·f), whose last digits the active set and the dual of few rows solve.
+        Whether ℓ is max(0, 1 − y·f), whose last digits the active set solves.
     value_at_zero : float
         ℓ(0, y) of rows with a free side.
     far_value : float
@@ -194,6 +194,10 @@ class Loss(Protocol):
         Its −ℓ′ is within the box of this loss, hence a dual candidate for it.
         """
         return self
+
+    def dual_box(self, y: np.ndarray) -> tuple[Any, Any, float]:
+        """l, u and ε of a loss that is not smooth: ℓ*(−a, y) = ε|a| − a·y for l ≤ a ≤ u, else infinite."""
+        return -np.inf, np.inf, 0.0
 
     def free_side(self, y: np.ndarray) -> np.ndarray:
         """The sign of f towards which ℓ falls to 0 for ever; 0 where ℓ grows on both sides."""

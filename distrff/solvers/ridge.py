@@ -681,6 +681,7 @@ def fold_errors(
     base: slice | None = None,
     with_solutions: bool = False,
     own: bool | np.ndarray = False,
+    dtype: str = "float64",
 ) -> FoldErrors:
     """One fold's errors under the models of a size that did not see it, and these if they are wanted.
 
@@ -693,6 +694,8 @@ def fold_errors(
     own : bool, or bool ndarray of shape (m, k)
         Whether each target goes on beyond the ends of `base` by its own errors, or which alphas are tried for
         which target. The others have NaN, and no solutions are kept.
+    dtype : str
+        Of the products with `own`, which need not be more exact than those that the Gram sums.
 
     Notes
     -----
@@ -723,7 +726,7 @@ def fold_errors(
     # G is reduced in its own memory: of the system only B and the means can be used from here on.
     path, solutions = path_ridge(system.G), dict[float, tuple[np.ndarray, np.ndarray]]()
     if own is not False:
-        errors = _OwnErrors(path, system, of_fold, scale).errors(alphas, own, base)
+        errors = _OwnErrors(path, system, of_fold, scale, dtype).errors(alphas, own, base)
         return FoldErrors(errors, weight, solutions)
 
     def errors_at(some: np.ndarray) -> np.ndarray:
@@ -746,7 +749,9 @@ class _OwnErrors:
     [Qᵀz | 1] and C = Σ s [Qᵀz | 1] yᵀ a target's sum of squares is vᵀEv − 2·vᵀc + Σ s y² for v = [w; b].
     """
 
-    def __init__(self, path: PathRidge, system: RidgeSystem, held_out: np.ndarray, scale: float) -> None:
+    def __init__(
+        self, path: PathRidge, system: RidgeSystem, held_out: np.ndarray, scale: float, dtype: str
+    ) -> None:
         D = len(system.B)
         self._path, self._B, self._z_mean = (
             path,
@@ -759,7 +764,7 @@ class _OwnErrors:
         E, self._C = path.rotated(rotated[:, : D + 1].T), rotated[:, D + 1 :]
         E[:D] *= scale
         # vᵀEv = 2·vᵀUv for the upper triangle U of E with half of its diagonal: half the flops.
-        self._U = np.asfortranarray(np.triu(E))
+        self._U = np.asfortranarray(np.triu(E), dtype=dtype)
         self._U[np.diag_indices(D + 1)] /= 2
 
     def errors(self, alphas: np.ndarray, own: bool | np.ndarray, base: slice | None) -> np.ndarray:

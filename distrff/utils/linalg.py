@@ -138,9 +138,10 @@ def add_square(A: np.ndarray, T: np.ndarray) -> None:
 
 
 def triangular_product(U: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """U X for an upper triangle U in Fortran order, by dtrmm: half the flops of a whole matrix."""
-    X, n = np.array(X, dtype=np.float64, order="F"), len(U)
-    _run("blas", "dtrmm", b"L", b"U", b"N", b"N", n, X.shape[1], 1.0, U, n, X, n)
+    """U X in the dtype of an upper triangle U in Fortran order: half the flops of a whole matrix."""
+    X, n = np.array(X, dtype=U.dtype, order="F"), len(U)
+    routine, one = "strmm" if U.dtype == np.float32 else "dtrmm", np.ones(1, U.dtype)
+    _run("blas", routine, b"L", b"U", b"N", b"N", n, X.shape[1], one, U, n, X, n)
     return X
 
 

@@ -74,7 +74,9 @@ def test_the_value_is_that_of_the_covariance_of_the_rows(rows, fit_intercept):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_the_slope_is_that_of_the_value(rows, fit_intercept):
+def test_the_slope_is_that_of_the_value(rows, fit_intercept, monkeypatch):
+    # With four probes its mean is up to 7 % of its size too small, with 16 at most 1 %.
+    monkeypatch.setattr("distrff.solvers.toeplitz._MOST_PROBES", 16)
     n_seeds, step, w = 8, 1e-4, spectrum(0.4)
     J = np.meshgrid(*(np.arange(-m, m + 1) for m in MODES), indexing="ij")
     found = [found_for(rows, w, fit_intercept, seed) for seed in range(n_seeds)]
