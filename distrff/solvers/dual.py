@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cho_solve
 
 from distrff.solvers.active_set import give_to_one
 from distrff.solvers.objective import Loss
 from distrff.utils.jit import compiled, compiles_once
+from distrff.utils.linalg import factor
 
 # scikit-learn's SVC(kernel="precomputed"), one class against the rest, takes the same steps in C++. But it
 # has no start, copies each fold's products, keeps them in float32, and ends by a measure of its own in place
@@ -123,6 +125,8 @@ def ascend_pairs(
     climb = _climb_pairs if fit_intercept else _climb_alone
     for y, low, high, most, a, gradient in zip(Y, L, U, far, A, gradients, strict=True):
         climb(rows.K, diagonal, y, low, high, most, a, gradient, epsilon, len(y), tol, tiny)
+        if not loss.is_hinge:  # of which few rows are inside
+            _ascend_inside(rows.K, low, high, a, gradient, epsilon, fit_intercept, tiny)
         if fit_intercept:
             give_to_one(a, low, high, 0.0)
     W = A @ rows.Z
@@ -146,6 +150,52 @@ def ascend_pairs(
         )
         for i in range(len(Y))
     ]
+
+
+def _ascend_inside(
+    K: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    a: np.ndarray,
+    gradient: np.ndarray,
+    epsilon: float,
+    fit_intercept: bool,
+    tiny: float,
+) -> None:
+    """Move all multipliers that are not at a bound, or at 0, to their best together, or until none is left.
+
+    A Newton step ends where the first of them meets a bound, and stays there. Pairs find out which rows are
+    inside, but move them slowly where C is large: 200 rounds of n steps left a gap of 4e-3 where 15 with
+    these steps leave one of 1e-13. A step takes m³/3 flops for m rows.
+    """
+    while True:
+        is_inside = (lower < a) & (a < upper) & ((a != 0) | (epsilon == 0))
+        rows = np.flatnonzero(is_inside)
+        if len(rows) <= fit_intercept:
+            return
+        some, of_rows, side = a[rows], K[rows], np.sign(a[rows]) if epsilon else np.zeros(len(rows))
+        H = of_rows[:, rows]
+        H[np.diag_indices_from(H)] += tiny
+        try:
+            L = factor(H, overwrite=True, clean=False)
+        except np.linalg.LinAlgError:
+            return
+        slopes = gradient[rows] - epsilon * side
+        move, by_one = cho_solve((L, True), np.stack([slopes, np.ones_like(some)], axis=1)).T
+        if fit_intercept:
+            move -= by_one * (move.sum() / by_one.sum())  # so that their sum stays
+        high, low = np.where(side < 0, 0.0, upper[rows]), np.where(side > 0, 0.0, lower[rows])
+        end = np.where(move > 0, high, low)
+        share = np.divide(end - some, move, out=np.full(len(rows), np.inf), where=move != 0)
+        first = int(np.argmin(share))
+        step = min(1.0, float(share[first]))
+        some = np.clip(some + step * move, low, high)
+        if step < 1:
+            some[first] = end[first]
+        a[rows] = some
+        gradient -= step * (move @ of_rows)
+        if step == 1:
+            return
 
 
 def _best_intercept(v: np.ndarray, lower: np.ndarray, upper: np.ndarray, epsilon: float) -> float:

@@ -54,13 +54,17 @@ def in_coded_units(fitted, X, y):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_fit_ends_at_the_optimum_of_its_objective(rows, rng, loss, fit_intercept):
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [*((loss, "auto") for loss in LOSSES), ("quantile", "smoothed"), ("epsilon_insensitive", "smoothed")],
+)
+def test_a_fit_ends_at_the_optimum_of_its_objective(rows, rng, loss, solver, fit_intercept):
     """The reference is another solver's: BFGS of smooth losses, the dual of those with corners by SciPy."""
     X, s = rows
     y = targets_of(loss, X, rng)
-    tol = 1e-3 if loss in ("quantile", "epsilon_insensitive") else 1e-5
-    fitted = regressor(loss, fit_intercept=fit_intercept, tol=tol, **LOSSES[loss]).fit(X, y, s)
+    tol = 1e-3 if solver == "smoothed" else 1e-5
+    options = {"fit_intercept": fit_intercept, "tol": tol, "solver": solver}
+    fitted = regressor(loss, **options, **LOSSES[loss]).fit(X, y, s)
     Z, w, f, coded = in_coded_units(fitted, X, y)
     own, report = fitted._loss(), fitted.report_
     found = objective(own, 2.0, w, f, coded, s)
@@ -73,6 +77,27 @@ def test_a_fit_ends_at_the_optimum_of_its_objective(rows, rng, loss, fit_interce
         best = by_the_dual(own, Z, coded, s, fit_intercept)
     assert report["status"] == "CONVERGED" and report["duality_gap"] <= tol
     assert report["dual"] <= best * (1 + 1e-6) and best * (1 - 1e-6) <= found <= best * (1 + 1.1 * tol)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.filterwarnings("ignore:the duality gap")
+@pytest.mark.parametrize("options", [{"loss": "epsilon_insensitive"}, {"quantile": 0.02}], ids=str)
+def test_few_rows_are_solved_to_the_last_digits(rows, rng, options, fit_intercept):
+    """Also with rows that are alike, without weight or far off, and with any C."""
+    X, s = rows
+    X[:20], y = X[20:40], targets_of("quantile", X, rng)
+    y[:5], y[5] = y[20:25], 1e6
+    for C in (1e-3, 1.0, 1e4):
+        model = regressor(**options, C=C, width=0.7, n_components=64, fit_intercept=fit_intercept, tol=1e-9)
+        fitted = model.fit(X, y, s)
+        report = fitted.report_
+        assert report["solver"] == "dual" and report["status"] == "CONVERGED"
+        assert 0 <= report["duality_gap"] <= 1e-9
+        smoothed = drf.KernelRegressor(**fitted.get_params(deep=False) | {"solver": "smoothed", "tol": 1e-2})
+        other = smoothed.fit(X, y, s).report_
+        # Each bound is below the other's objective.
+        assert other["dual"] <= report["primal"] * (1 + 1e-9)
+        assert report["dual"] <= other["primal"] * (1 + 1e-9)
 
 
 def without_intercept(loss, Z, y, s):
