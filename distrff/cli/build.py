@@ -313,8 +313,6 @@ def _refuse_unused(ctx: click.Context) -> None:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
     if "alpha_per_target" in found and penalty not in (None, "cv"):
         refuse(ctx, "alpha_per_target", "--alpha cv")
-    if "alpha_per_target" in found and o["include_std"]:
-        refuse(ctx, "include_std", "one alpha for all targets: not with --alpha-per-target")
     # A search for the map splits its sample by --folds, too; --alpha gcv leaves out one row at a time.
     of_map = "folds" in found and penalty != "gcv" and _chooses_map(o)
     if not (of_map or penalty == "cv" or (penalty is None and not is_margin)):

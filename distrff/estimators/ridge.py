@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -28,6 +29,7 @@ from distrff.model.intervals import CALIBRATED, INTERVAL_METHODS
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
+from distrff.solvers.ridge import PosteriorOfEach
 from distrff.utils.validation import one_of
 
 if TYPE_CHECKING:
@@ -267,15 +269,20 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "the sums that standard deviations need stayed with the fit and are not part of a pickled "
                 "model; ask for return_std once before pickling, or fit again"
             )
-        # One factor of D² serves all targets of one alpha; several would need one each.
-        alphas = np.unique(self.alpha_)
-        if len(alphas) > 1:
-            raise InputError(
-                "return_std needs one alpha for all targets, and they have several; fit with a single alpha, "
-                "or alpha_per_target=False"
-            )
-        self.model_ = replace(model, posterior=grams.posterior(float(alphas[0])))
+        found = [grams.posterior(alpha) for alpha in self._distinct_alphas.tolist()]
+        self.model_ = replace(model, posterior=self._of_each(found))
         return self.model_
+
+    @property
+    def _distinct_alphas(self) -> np.ndarray:
+        return np.unique(self.alpha_)
+
+    def _of_each(self, posteriors: Sequence[Any]) -> Any:
+        """The posterior of all targets, from one for each distinct alpha."""
+        if len(posteriors) == 1:
+            return posteriors[0]
+        part_of = np.searchsorted(self._distinct_alphas, np.asarray(self.alpha_))
+        return PosteriorOfEach.of(posteriors, np.atleast_1d(part_of))
 
     def _out_of_fold_models(self) -> FoldModels | None:
         sums = getattr(self, "_grams", None)
@@ -326,7 +333,8 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
     alpha_per_target : bool, default=False
         Whether ``alpha="cv"`` takes the best alpha of each target for itself, by its own held-out error, from
         a Gram. Where targets are more than features, their products with each other are not summed, so that
-        10,000 of them are no matter. Deviations of the predictions then need one alpha all the same.
+        10,000 of them are no matter. Deviations of the predictions take a factor of D² numbers for each alpha
+        that is the best of some target.
     cv : "auto", int, folds, or splitter of scikit-learn
         Which rows are held out, and so stand for new ones, wherever the fit judges: for ``alpha="cv"``, a map
         that is chosen, the report. An integer: so many folds of rows at random, or of whole groups where
@@ -582,6 +590,8 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
             if required:
                 self._with_posterior()
             return
+        if len(self._distinct_alphas) > 1 and not required:
+            return
         try:
             self._with_scaled_intervals(self._with_posterior())
         except InputError:  # other solvers have no deviations, nor have sums that are gone, or tiny alphas
@@ -593,7 +603,9 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         if folds is not None and grams is not None and self._fit_rows is not None:
             from distrff.diagnostics.evaluate import scaled_out_of_fold  # as in `calibrate`
 
-            posteriors = grams.fold_posteriors(float(np.max(self.alpha_)))
+            # A pass over the rows for each of the alphas.
+            by_alpha = [grams.fold_posteriors(alpha) for alpha in self._distinct_alphas.tolist()]
+            posteriors = map(self._of_each, zip(*by_alpha, strict=True))
             self.model_ = scaled_out_of_fold(model, self._fit_rows, folds, posteriors)
         return self.model_
 

@@ -37,7 +37,7 @@ from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
-    end_of_grid,
+    end_of_alphas,
     in_units,
     iterative_result,
     ridge_fold_models,
@@ -215,7 +215,7 @@ class ConjugateGradientRidge:
 
     def refuses(self, problem: Problem) -> str | None:
         search = problem.penalty.search
-        if problem.penalty.each_target or (search == "gcv" and problem.is_sparse):
+        if search == "gcv" and problem.is_sparse:
             return needs_gram(problem)
         return unwritten(problem) if search is None or problem.is_sparse else needs_number(problem)
 
@@ -486,12 +486,12 @@ class _Place:
 
 
 def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
-    """The alpha of least held-out error among those tried, from the largest down (`walk_grid`).
+    """The alpha of least held-out error, or that of each target, from the largest down (`walk_grid`).
 
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
-    problem, n = fit.problem, fit.problem.folds.n_folds
+    problem, n, each = fit.problem, fit.problem.folds.n_folds, fit.problem.penalty.each_target
     passes = RidgePasses(fit, plan, problem.folds)
     # In groups where the solutions of all folds would take too much memory.
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
@@ -512,25 +512,33 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
         # Later groups cannot walk by their own errors: all folds have to judge the same alphas.
         models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
-        def error_at(place: int) -> float:
+        def errors_at(place: int) -> np.ndarray:
             nonlocal best, best_models
             found = models.judged_at(float(alphas[place]))
             for fold, errors in found.items():
                 judged[fold].append(errors)
-            totals.append(float(sum(errors[0].sum() for errors in found.values())))
+            totals.append(
+                sum(errors[0] if each else errors[0].sum(keepdims=True) for errors in found.values())
+            )
             if is_first:
                 tried.append(place)
-                if totals[-1] == min(totals):
-                    best, best_models = models.mean(), models.of_folds()
+                is_best = totals[-1] == np.min(totals, axis=0)  # by target, or of all together
+                if is_best.any():
+                    now = [models.mean(), *models.of_folds()]
+                    before = now if best is None else [best, *best_models]
+                    best, *best_models = (
+                        (np.where(is_best, new, old), np.where(is_best, b, b_old))
+                        for (new, b), (old, b_old) in zip(now, before, strict=True)
+                    )
             # Only after a judged model: an interrupted search then has one to keep.
             fit.run.observer.stop_if_asked()
             return totals[-1]
 
         if is_first:
-            walk_grid(len(alphas), error_at, base)
+            walk_grid(len(alphas), errors_at, base)
         else:
             for place in tried:
-                error_at(place)
+                errors_at(place)
 
     interruption, folds = None, range(n)
     try:
@@ -548,11 +556,11 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     grid = alphas[np.sort(tried)]
     choice = problem.penalty.choose(grid, by_fold, weights)
     return AlphaSearch(
-        alpha=np.array([choice.penalty]),
+        alpha=np.atleast_1d(choice.penalty),
         score=choice.score,
         criterion=f"mean squared error over {len(folds)} held-out folds",
         results={"alphas": grid, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
-        notes=[] if interruption else end_of_grid("alpha", choice.penalty, alphas, choice.scores),
+        notes=[] if interruption else end_of_alphas(choice, alphas),
         start=best,
         # Folds that are judged in groups may agree on another alpha than the first group.
         fold_solutions=best_models if len(groups) == 1 and not interruption else [],
@@ -643,32 +651,33 @@ class _FoldModels:
         return float(equations.y_mean[output] - equations.z_mean @ self._places[member].x)
 
 
-def walk_grid(n: int, error_at: Callable[[int], float], base: slice | None = None) -> None:
-    """Evaluate the error at places of an ascending grid of n: from the largest down, then near the best.
+def walk_grid(n: int, errors_at: Callable[[int], np.ndarray], base: slice | None = None) -> None:
+    """Evaluate the errors at places of an ascending grid of n: from the largest down, then near the best.
 
     A grid of 12 places or more is walked in strides of 2, of 24 or more in strides of 4 and so on, until the
     error rises; then the strides are halved on both sides of the best place. A shorter grid is walked one by
     one, until the error has risen twice. With a `base`, the walk begins at its end and goes on below it like
-    above it, and upwards only where the first place is the best.
+    above it, and upwards only where the first place is the best. Of several errors it ends with the last.
     """
     top = n - 1 if base is None else base.stop - 1
     stride = walk_stride(n if base is None else base.stop - base.start)
-    errors: dict[int, float] = {}
-    n_rises = 0
+    errors: dict[int, np.ndarray] = {}
+    n_rises: Any = 0
     for place in range(top, -1, -stride):
-        errors[place] = error_at(place)
-        n_rises = n_rises + 1 if errors[place] > min(errors.values()) else 0
-        if n_rises >= (1 if stride > 1 else _MAX_RISES):
+        errors[place] = errors_at(place)
+        n_rises = np.where(errors[place] > np.min(list(errors.values()), axis=0), n_rises + 1, 0)
+        if (n_rises >= (1 if stride > 1 else _MAX_RISES)).all():
             break
-    while top + stride < n and errors[top] == min(errors.values()):
+    while top + stride < n and (errors[top] == np.min(list(errors.values()), axis=0)).any():
         top += stride
-        errors[top] = error_at(top)
+        errors[top] = errors_at(top)
     while stride > 1:
         stride //= 2
-        best = min(errors, key=lambda place: errors[place])
-        for place in (best - stride, best + stride):
+        places = list(errors)
+        best = [places[i] for i in np.unique(np.argmin(list(errors.values()), axis=0))]
+        for place in (one + step for one in best for step in (-stride, stride)):
             if 0 <= place < n and place not in errors:
-                errors[place] = error_at(place)
+                errors[place] = errors_at(place)
 
 
 # Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster.

@@ -26,12 +26,12 @@ from distrff.features.equispaced import (
 from distrff.features.fitted import FittedMap
 from distrff.features.search.sample import descend, halving
 from distrff.fitting.cost import SLACK_BYTES, LightPasses, Plan, Size, planned, ready_bytes
-from distrff.fitting.gram import OWN_ALPHAS, ridge_size
+from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
-    end_of_grid,
+    end_of_alphas,
     ridge_fold_models,
     ridge_result,
     rkhs_norm,
@@ -368,8 +368,6 @@ class ToeplitzRidge:
             return NO_GROWTH
         if features.trend is not None and not problem.fit_intercept:
             return NO_TREND
-        if problem.penalty.each_target:
-            return OWN_ALPHAS
         return NO_GCV if problem.penalty.search == "gcv" else None
 
     def size(self, fit: FitContext, size: Size) -> Size:
@@ -405,8 +403,8 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
     features = statistics.features
-    if problem.penalty.search == "gcv" or problem.penalty.each_target:
-        raise InputError(OWN_ALPHAS if problem.penalty.each_target else NO_GCV)
+    if problem.penalty.search == "gcv":
+        raise InputError(NO_GCV)
     folds = statistics.by_folds
     if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
@@ -901,20 +899,20 @@ class Choice:
 
     def by_all_folds(self, close: list[Finalist], penalty: Penalty) -> tuple[Setting, AlphaSearch]:
         """The kernel and alpha of least error over all folds, and how alpha was found."""
-        paths = [self._alphas(one) for one in close]
+        paths = [self._alphas(one, penalty.each_target) for one in close]
         choices = [penalty.choose(*path) for path in paths]
         i = min(range(len(close)), key=lambda i: choices[i].score)
         choice, setting, alphas = choices[i], close[i].setting, paths[i][0]
         has_trend = self.sums.features.trend_ is not None
         of_trend = ", less a trend of all rows" if has_trend else ""
         return setting, AlphaSearch(
-            np.array([choice.penalty]),
+            np.atleast_1d(choice.penalty),
             score=choice.score,
             criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds{of_trend}",
             results={"alphas": alphas, "mean_score": choice.scores, "fold_scores": choice.fold_scores},
             # What a trend leaves is less than the spread of the targets, and may well be noise.
             notes=([] if has_trend else self._no_better(choice.score))
-            + end_of_grid("alpha", choice.penalty, self.grid.alphas[::-1], choice.scores),
+            + end_of_alphas(choice, self.grid.alphas[::-1]),
         )
 
     def _no_better(self, score: float) -> list[str]:
@@ -932,12 +930,15 @@ class Choice:
         warn(text, DataWarning)
         return [text]
 
-    def _alphas(self, one: Finalist) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds."""
+    def _alphas(self, one: Finalist, each_target: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The alphas on the walk to the best, ascending; errors (n_folds, m, k), and weights of the folds.
+
+        With `each_target` walks go on until the best of no target is at an end of them.
+        """
         errors = dict[int, np.ndarray]()
         n, folds = len(self.grid.alphas), range(self.sums.folds.n_folds)
 
-        def error(place: int) -> float:
+        def error(place: int, target: Any = slice(None)) -> float:
             if place not in errors and 0 <= place < n:
                 # With its neighbours, which the walk asks for next: a solution starts from the one before.
                 new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in errors]
@@ -950,9 +951,14 @@ class Choice:
                 errors.update((i, np.stack([of_fold[i] for of_fold, *_ in judged])) for i in new)
             if place not in errors:
                 return math.inf
-            return float(errors[place].sum(axis=0).mean() / self.moments[:, 0, 0].sum())
+            return float(errors[place].sum(axis=0)[target].mean() / self.moments[:, 0, 0].sum())
 
         descend(error, (one.place,), (1, -1))
+        n_tried = 0
+        while each_target and len(errors) > n_tried:
+            n_tried = len(errors)
+            for target in range(len(self.grid.unit)):
+                descend(partial(error, target=target), tuple(errors), (1, -1))
         places = sorted(errors, reverse=True)
         return self.grid.alphas[places], np.stack([errors[i] for i in places], axis=1), self.moments[:, 0, 0]
 
@@ -1076,7 +1082,8 @@ def _by_likelihood(sums: Sums, problem: Problem, alphas: np.ndarray) -> Choices:
     likely, choices = _likeliest(sums, problem), []
     for one in likely:
         # One alpha is as good as a grid, as the rows chose it; a given grid stays.
-        own = alphas if problem.penalty.grid is not None else np.array([one.alpha])
+        is_wanted = problem.penalty.grid is not None or problem.penalty.each_target
+        own = alphas if is_wanted else np.array([one.alpha])
         choice = Choice(sums, _grid_of(sums, problem, None, own))
         choices.append((choice, [choice.likely(one)]))
     return choices, partial(_report_of_likely, likely, sums.features.length_scale_search_)

@@ -28,7 +28,14 @@ from distrff.fitting.cost import (
     ready_bytes,
 )
 from distrff.fitting.problem import FitContext, Penalty, PreparedFit, Problem
-from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
+from distrff.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    ends_of_targets,
+    ridge_fold_models,
+    ridge_result,
+)
 from distrff.fitting.rows import MappedRows, RowReduction, by_sum
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
@@ -1003,7 +1010,7 @@ def _best(
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {whole.n_dropped}"] if whole.n_dropped else []
     if penalty.each_target:
-        notes += _ends_of_targets(best.index - tried.start, scores)
+        notes += ends_of_targets(best.index - tried.start, scores)
     else:
         below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
         usable = alphas[np.isfinite(scores)]
@@ -1020,24 +1027,6 @@ def _best(
         notes=notes,
     )
     return search, best.index
-
-
-def _ends_of_targets(index: np.ndarray, scores: np.ndarray) -> list[str]:
-    """How many targets have the smallest or the largest of the alphas that were tried for them."""
-    usable, targets = np.isfinite(scores), np.arange(len(index))
-    # As in `end_of_grid`: equal scores tell nothing of values beyond.
-    differ = np.nanmin(scores, axis=0) < np.nanmax(scores, axis=0)
-    notes = []
-    for step, words in ((-1, "smallest"), (1, "largest")):
-        beyond = index + step
-        inside = (beyond >= 0) & (beyond < len(scores))
-        is_end = differ & ~(inside & usable[np.where(inside, beyond, 0), targets])
-        if is_end.any():
-            notes.append(
-                f"{np.count_nonzero(is_end)} of {len(index)} targets have the {words} alpha that was tried "
-                "for them; one beyond may be better"
-            )
-    return notes
 
 
 def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
@@ -1063,20 +1052,12 @@ def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
 def needs_gram(problem: Problem) -> str:
     """Why a fit with a Gram refuses sparse features."""
     solver, search = problem.solver, problem.penalty.search
-    if problem.penalty.each_target:
-        return OWN_ALPHAS
     asked = f"solver={solver!r}" if solver == "gram" else f"alpha={search!r}"
     return (
         f"{asked} needs a Gram, and features of random binning are too many for one; use solver='auto' or "
         f"'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or "
         f"NystroemFeatures"
     )
-
-
-OWN_ALPHAS = (
-    "alpha_per_target=True needs a Gram, by solver='gram' or 'auto' of features that are written out; use "
-    "FourierFeatures or NystroemFeatures, or alpha_per_target=False"
-)
 
 
 def needs_number(problem: Problem) -> str:

@@ -14,7 +14,7 @@ from distrff.errors import column_called
 from distrff.features.base import FeatureMap
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
-from distrff.fitting.problem import PreparedFit
+from distrff.fitting.problem import PenaltyChoice, PreparedFit
 from distrff.fitting.rows import ColumnStatistics
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
@@ -393,6 +393,31 @@ def end_of_grid(
         f"{name}={chosen:g} is the {which} of its grid: a {other} one may be better; give {name}s that {how} "
         f"(--{name}s)"
     ]
+
+
+def end_of_alphas(choice: PenaltyChoice, grid: np.ndarray) -> list[str]:
+    """The same of the alpha of all targets, or of each."""
+    if np.ndim(choice.index):
+        return ends_of_targets(choice.index, choice.scores)
+    return end_of_grid("alpha", choice.penalty, grid, choice.scores)
+
+
+def ends_of_targets(index: np.ndarray, scores: np.ndarray) -> list[str]:
+    """How many targets have the smallest or the largest of the alphas that were tried for them."""
+    usable, targets = np.isfinite(scores), np.arange(len(index))
+    # As in `end_of_grid`: equal scores tell nothing of values beyond.
+    differ = np.nanmin(scores, axis=0) < np.nanmax(scores, axis=0)
+    notes = []
+    for step, words in ((-1, "smallest"), (1, "largest")):
+        beyond = index + step
+        inside = (beyond >= 0) & (beyond < len(scores))
+        is_end = differ & ~(inside & usable[np.where(inside, beyond, 0), targets])
+        if is_end.any():
+            notes.append(
+                f"{np.count_nonzero(is_end)} of {len(index)} targets have the {words} alpha that was tried "
+                "for them; one beyond may be better"
+            )
+    return notes
 
 
 # How good the model is, beside simpler ones.

@@ -25,13 +25,13 @@ from distrff.preprocessing.coding import (
 )
 from distrff.preprocessing.folds import Folds, Keys, Memberships
 from distrff.preprocessing.table import TableSteps
-from distrff.solvers.ridge import PosteriorFactor, PosteriorSamples
+from distrff.solvers.ridge import PosteriorFactor, PosteriorOfEach, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.random import resolve_seed
 from distrff.utils.text import html_card, kernel_text, listed, number_text
 from distrff.utils.validation import check_count, one_of
 
-Posterior = PosteriorFactor | PosteriorSamples
+Posterior = PosteriorFactor | PosteriorSamples | PosteriorOfEach
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
 JUDGES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
@@ -68,7 +68,7 @@ class Model:
     y_is_1d : bool
         Whether predictions of one output are one-dimensional.
     column_names : tuple of str or None
-    posterior : PosteriorFactor, PosteriorSamples or None
+    posterior : PosteriorFactor, PosteriorSamples, PosteriorOfEach or None
         For standard deviations, if these can be predicted.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
         Of a model that predicts probabilities.
@@ -618,8 +618,8 @@ class Model:
         posterior = self.check_has_std()
         S = np.empty((X.shape[0], self.n_outputs))
         ready = self.specification.build(self.arrays)
-        by_transforms = isinstance(posterior, PosteriorSamples)
-        for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
+        n_rows = self.specification.rows_at_once if posterior.by_transforms else 0
+        for rows, strip in self._strips(X, n_rows):
             S[rows] = posterior.std_at(ready, strip)
         return self.finished_std(S, of)
 
@@ -640,9 +640,7 @@ class Model:
 
     def relative_variance(self, X: Any) -> Any:
         """std²/σ̂², of the shape of `predict`."""
-        posterior = self.check_has_std()
-        unit = replace(posterior, noise=np.ones_like(posterior.noise))
-        return np.square(replace(self, posterior=unit).std(X))
+        return np.square(replace(self, posterior=self.check_has_std().of_unit_noise()).std(X))
 
     def check_has_std(self) -> Posterior:
         """The posterior; raises InputError for a model without standard deviations."""
@@ -731,6 +729,10 @@ def posterior_arrays(posterior: Posterior | None) -> dict[str, np.ndarray]:
     """Arrays from which `posterior_of` restores the posterior."""
     if posterior is None:
         return {}
+    if isinstance(posterior, PosteriorOfEach):
+        each = [posterior_arrays(part) for part in posterior.parts]
+        named = {f"posterior_{i}_{name}": A for i, part in enumerate(each) for name, A in part.items()}
+        return {"posterior_part_of": posterior.part_of} | named
     if isinstance(posterior, PosteriorSamples):
         return {
             "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
@@ -745,8 +747,16 @@ def posterior_arrays(posterior: Posterior | None) -> dict[str, np.ndarray]:
     }
 
 
+def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
+
+
 def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
     """The posterior in the arrays of a model; None if there is none."""
+    if "posterior_part_of" in arrays:
+        part_of = arrays["posterior_part_of"]
+        own = [_with_prefix(arrays, f"posterior_{i}_") for i in range(int(part_of.max()) + 1)]
+        return PosteriorOfEach(tuple(posterior_of(part) for part in own), part_of)
     if "posterior_samples" in arrays:
         real, imaginary = arrays["posterior_samples"]
         return PosteriorSamples(

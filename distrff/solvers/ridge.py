@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, eig_banded, eigh, eigvalsh_tridiagonal
@@ -44,7 +44,7 @@ from distrff.utils.linalg import (
     triangular_product,
     tridiagonal,
 )
-from distrff.utils.random import stream
+from distrff.utils.random import child_seed, stream
 
 # Reduction to a band, from which a whole path of penalties follows.
 
@@ -1069,9 +1069,14 @@ class PosteriorFactor:
     noise: np.ndarray
     intercept_variance: float
     effective_dimension: float
+    by_transforms: ClassVar[bool] = False  # whether it takes as many rows at once as its map has room for
 
     def __post_init__(self) -> None:
         lay_out(self, "L", "z_mean", "noise")
+
+    def of_unit_noise(self) -> PosteriorFactor:
+        """That of noise of variance 1."""
+        return replace(self, noise=np.ones_like(self.noise))
 
     def std(self, Z: np.ndarray) -> np.ndarray:
         """The standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
@@ -1121,9 +1126,13 @@ class PosteriorSamples:
     C: np.ndarray
     noise: np.ndarray
     effective_dimension: float
+    by_transforms: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         lay_out(self, "C", "noise")
+
+    def of_unit_noise(self) -> PosteriorSamples:
+        return replace(self, noise=np.ones_like(self.noise))
 
     def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k); S/2 transforms."""
@@ -1150,6 +1159,63 @@ class PosteriorSamples:
         """`std_at` on the product grid of the columns' coordinates; None where transforms are faster."""
         squares = ready.mean_square_on_grid(axes, self.C)
         return None if squares is None else np.sqrt(np.multiply.outer(squares, self.noise))
+
+
+@dataclass(frozen=True, eq=False)
+class PosteriorOfEach:
+    """Posteriors of targets with alphas of their own: one for each alpha, of its targets alone.
+
+    Attributes
+    ----------
+    parts : tuple of PosteriorFactor, or of PosteriorSamples
+    part_of : ndarray of shape (k,)
+        The part of each target; it has them in this order.
+    """
+
+    parts: tuple[Any, ...]
+    part_of: np.ndarray
+
+    @classmethod
+    def of(cls, posteriors: Sequence[Any], part_of: np.ndarray) -> PosteriorOfEach:
+        """Of posteriors of all targets, as each alpha gives them."""
+        parts = (replace(one, noise=one.noise[part_of == i]) for i, one in enumerate(posteriors))
+        return cls(tuple(parts), part_of)
+
+    @property
+    def noise(self) -> np.ndarray:
+        """σ̂² of each target."""
+        return self._by_target([part.noise for part in self.parts])
+
+    def _by_target(self, found: Sequence[np.ndarray]) -> np.ndarray:
+        """What the parts have on their last axis, in the order of the targets."""
+        of_all = np.empty((*found[0].shape[:-1], len(self.part_of)))
+        for i, A in enumerate(found):
+            of_all[..., self.part_of == i] = A
+        return of_all
+
+    @property
+    def by_transforms(self) -> bool:
+        return bool(self.parts[0].by_transforms)
+
+    def of_unit_noise(self) -> PosteriorOfEach:
+        return replace(self, parts=tuple(part.of_unit_noise() for part in self.parts))
+
+    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
+        """The standard deviation of f at rows, (r, k)."""
+        return self._by_target([part.std_at(ready, X) for part in self.parts])
+
+    def draws(self, ready: Any, n_draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """As those of `PosteriorFactor`; each part has a stream of its own."""
+        found = [part.draws(ready, n_draws, child_seed(seed, i)) for i, part in enumerate(self.parts)]
+        coef = self._by_target([w.reshape(len(w), n_draws, -1) for w, _ in found])
+        intercept = self._by_target([b.reshape(n_draws, -1) for _, b in found])
+        return coef.reshape(len(coef), -1), intercept.ravel()
+
+    def std_on_grid(self, ready: Any, axes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """`std_at` on the product grid of the columns' coordinates; None where a part has none."""
+        found = [part.std_on_grid(ready, axes) for part in self.parts]
+        known = [A for A in found if A is not None]
+        return self._by_target(known) if len(known) == len(found) else None
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:

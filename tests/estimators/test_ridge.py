@@ -64,8 +64,10 @@ def test_an_alpha_for_each_target(problem):
         assert relative_error(found, expected) < AGREEMENT
     np.testing.assert_array_equal(ours.alpha_, alpha)
     np.testing.assert_allclose(ours.rkhs_norm_, np.linalg.norm(reference.coef_, axis=1), rtol=AGREEMENT)
-    with pytest.raises(InputError, match="return_std needs one alpha for all targets"):
-        ours.predict(problem.X, return_std=True)
+    _, S = ours.predict(problem.X, return_std=True)
+    for j, one in enumerate(alpha.tolist()):
+        _, alone = ridge(alpha=one).fit(problem.X, problem.Y[:, j]).predict(problem.X, return_std=True)
+        np.testing.assert_allclose(S[:, j], alone, rtol=AGREEMENT)
 
 
 def test_targets_of_any_kind_and_one_column_that_stays_a_column(problem):

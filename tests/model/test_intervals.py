@@ -339,15 +339,6 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
             lambda m, c, X, y: m.set_params(alpha=[0.1, 1]).fit(X, X).predict_interval(X, 0.5, "deviation"),
             "held no folds out",
         ),
-        (
-            lambda m, c, X, y: (
-                m.set_params(alpha=[0.1, 1])
-                .fit(X, X)
-                .calibrate(X[:9], X[:9] + 1)
-                .predict_interval(X, 0.5, "deviation")
-            ),
-            "one alpha for all targets",
-        ),
     ],
 )
 def test_what_has_no_intervals(

@@ -59,9 +59,9 @@ def in_process(estimator: Any, *data: Any) -> Any:
         return estimator.fit(*data)
 
 
-def stored(fitted: Any, folder: Path) -> Any:
+def stored(fitted: Any, folder: Path, **options: Any) -> Any:
     """Return the frozen model that comes back from its file."""
-    fitted.save(str(folder / "model.zarr"), overwrite=True)
+    fitted.save(str(folder / "model.zarr"), overwrite=True, **options)
     return drf.load_model(str(folder / "model.zarr"))
 
 
