@@ -84,8 +84,8 @@ exposure_option = together(
     click.option(
         "--exposure",
         metavar="NAME",
-        help="Column of the time, area or number of units over which counts or amounts are taken; "
-        "predictions are of one unit. Of --model regressor with --loss poisson or gamma.",
+        help="Column of the time, area or number of units over which counts or amounts are taken. Models of "
+        "--loss poisson or gamma predict those of one unit, or where this is given to predict, of as many.",
     ),
     section="Rows",
 )

@@ -75,6 +75,7 @@ prediction_options = together(
 @prediction_options
 @resume_option
 @data_options
+@exposure_option
 @cluster_options
 def predict(model: str, data: str, method: str | None, **options: Any) -> Result:
     """Write MODEL's predictions for DATA to --out, in the order of the rows.
@@ -119,6 +120,10 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     remote = storage_options(options)
     out = Location.of(options["out"], remote)
     fitted = drf.load_model(model, storage_options=remote)
+    exposure = options.get("exposure")
+    if exposure is not None:  # written beside the means, as an id
+        ids = dict.fromkeys((*(options.get("ids") or ()), exposure))
+        options = {**options, "ids": tuple(ids), "exposure": None}
     dataset = open_data_for(fitted, data, options)
     refuse_overlap("--out", out.url, model=model, data=data)
     # Refused before workers start, which takes seconds.
@@ -126,7 +131,8 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     place.check()
     with workers_of(options):
         std, outside = options.get("return_std", False), options.get("outside") or "nan"
-        results = RowResults(fitted, method, std, outside).with_coverage(options.get("coverage"))
+        results = RowResults(fitted, method, std, outside, exposure=exposure)
+        results = results.with_coverage(options.get("coverage"))
         # `workers_of` has checked the workers already.
         report = write_rows(Run(), results, dataset, place)
     values = {"out": str(out), "model": public_name(model), **report}

@@ -261,7 +261,7 @@ class Model:
             _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
         return _with_missing(compute(self, X[complete], **options), complete)
 
-    def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
+    def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan", exposure: Any = None) -> Any:
         """Predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
         Several labels of a row are 0 or 1 each, of shape (n_rows, n_outputs).
@@ -269,9 +269,16 @@ class Model:
         With `return_std`, a pair of predictions and their standard deviations; see `std`. Outside the
         bounds of the model predictions are NaN, or with outside="error" refused by an InputError, as labels
         always are. If the fit dropped rows with missing values, such rows have NaN, labels of text None;
-        labels that are numbers are refused by an InputError.
+        labels that are numbers are refused by an InputError. With `exposure` they are means, not rates; see
+        `KernelRegressor.predict`.
         """
         one_of("outside", outside, OUTSIDE)
+        if exposure is not None:
+            self.check_has_rates()
+            from distrff.io.open import without_exposure  # with the readers of all storages
+
+            X, e = without_exposure(X, exposure)
+            return (self.predict(X, outside=outside).T * e.T).T
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
@@ -343,6 +350,13 @@ class Model:
         """Probability of each class, of shape (n_rows, n_classes)."""
         self.check_has_probabilities()
         return self._answer(X, "predict_proba")
+
+    def check_has_rates(self) -> None:
+        """Raise InputError unless predictions are rates, of one unit of exposure."""
+        if self.loss is None or self.loss["loss"] not in ("poisson", "gamma"):
+            raise InputError(
+                "exposures are of counts and amounts: of models of the Poisson or the gamma loss"
+            )
 
     def _predict_proba(self, X: Any) -> np.ndarray:
         return self.probabilities(self._decision(X))

@@ -17,7 +17,7 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame, paired, with_columns
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
-from distrff.io.open import open_dataset
+from distrff.io.open import check_exposures, open_dataset
 from distrff.io.results import (
     RUNS,
     CsvResults,
@@ -61,6 +61,7 @@ class RowResults:
     radius: tuple[float, ...] | None = None
     floors: tuple[float, ...] = ()
     intervals: str = "constant"  # how they are made
+    exposure: str | None = None  # the id whose values multiply rates
 
     def with_coverage(self, coverage: float | None) -> RowResults:
         """Results with intervals or sets of the model, of a coverage; None is without.
@@ -89,6 +90,10 @@ class RowResults:
                 f"standard deviations belong to predictions; request them with method 'predict', "
                 f"not {self.method!r}"
             )
+        if self.exposure is not None:
+            self.model.check_has_rates()
+            if self.method != "predict":
+                raise InputError(f"exposures multiply predictions, not the results of {self.method!r}")
         if self.method == "decision_function" and isinstance(self.model.targets, NumericTargets):
             raise InputError(
                 f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
@@ -99,15 +104,22 @@ class RowResults:
                 "model's transform on blocks of rows, which returns scipy CSR matrices"
             )
 
-    def of(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """Named results of a block of rows, each of shape (r,) or (r, k).
+    def of(
+        self, X: np.ndarray, ids: Mapping[str, np.ndarray] | None = None, start: int = 0
+    ) -> dict[str, np.ndarray]:
+        """Named results of a block of rows from `start` on, each of shape (r,) or (r, k).
 
         Where the model skips rows with NaN these are masked arrays.
         """
         complete = self.model.complete_rows(X)
-        if complete is None:
-            return self._of(X)
-        return {name: _spread(values, complete) for name, values in self._of(X[complete]).items()}
+        found = self._of(X if complete is None else X[complete])
+        if complete is not None:
+            found = {name: _spread(values, complete) for name, values in found.items()}
+        if self.exposure is None or ids is None:
+            return found
+        e = np.asarray(ids[self.exposure], dtype=np.float64)
+        check_exposures(e, repr(self.exposure), start)
+        return {name: (values.T * e).T for name, values in found.items()}
 
     def _of(self, X: np.ndarray) -> dict[str, np.ndarray]:
         if self.method == "decision_function":
@@ -192,7 +204,8 @@ class WriteReduction(Reduction):
             checked = block.X if complete is None else np.where(np.isnan(block.X), 0, block.X)
             check_block(RowBlock(block.start, checked), "none")
             found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
-            yield {**{name: block.ids[name] for name in self.ids}, **results.of(block.X)}
+            ids = {name: block.ids[name] for name in self.ids}
+            yield ids | results.of(block.X, ids, block.start)
 
 
 def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
@@ -206,6 +219,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     """
     model, method = results.model, results.method
     results.check()
+    if results.exposure is not None and results.exposure not in dataset.ids:
+        raise InputError(f"the exposures {results.exposure!r} must be one of the ids, which are written too")
     place.check()
     is_parquet = place.out.url.rstrip("/").endswith(PARQUET_SUFFIXES)
     is_table = is_parquet or place.out.is_csv
@@ -287,8 +302,10 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     if results.radius is not None:  # of another coverage, or calibrated anew
         digest.update(repr(results.radius).encode())
+    if results.exposure is not None:
+        digest.update(repr(results.exposure).encode())
     # One row tells columns, types and labels before the first task, and whether the model has such results.
-    examples = replace(results, outside="nan").of(results.model.specification.example)
+    examples = replace(results, outside="nan", exposure=None).of(results.model.specification.example)
     columns = []
     for name in dataset.ids:
         if name in examples:
@@ -323,6 +340,7 @@ def write_predictions(
     return_std: bool | str = False,
     outside: str = "nan",
     coverage: float | None = None,
+    exposure: str | None = None,
     overwrite: bool = False,
     resume: bool = False,
     storage_options: dict[str, Any] | None = None,
@@ -352,6 +370,9 @@ def write_predictions(
     coverage : float, optional
         Also write intervals of this coverage, as "lower" and "upper", or the prediction set of each row, as
         "set" with a bool for each class; see `predict_interval` and `predict_set`.
+    exposure : str, optional
+        One of the ids, a column of exposures: of a model of counts or amounts means for these are written,
+        not rates, and the exposures beside them.
     overwrite : bool
         Replace predictions that exist at `out`; a CSV file is known by the names of its columns.
     resume : bool
@@ -386,12 +407,14 @@ def write_predictions(
     if coverage is not None and hasattr(model, "_with_intervals"):
         # An estimator may still take them out of fold, by passes; a stored model has them or not.
         frozen = model._with_intervals()
+    if exposure is not None and not isinstance(ids, Mapping) and not isinstance(data, Dataset):
+        ids = list(dict.fromkeys([*([ids] if isinstance(ids, str) else ids or ()), exposure]))
     dataset = _identified(frozen, data, ids)
     check_columns(frozen, dataset)
     if method == "transform":
         raise InputError("method 'transform' makes features, not predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
-    results = RowResults(frozen, method, return_std, outside).with_coverage(coverage)
+    results = RowResults(frozen, method, return_std, outside, exposure=exposure).with_coverage(coverage)
     report = write_rows(begin_run(), results, dataset, place)
     return {"out": str(place.out), **report}
 

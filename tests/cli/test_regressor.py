@@ -65,6 +65,11 @@ def test_counts_with_exposures(distrff, table):
     score = distrff("score", model, rows, "--exposure", "days", "--json").json
     assert score["d2"] == pytest.approx(here.score(frame, y, exposure=exposure), rel=1e-6)
     assert "no column 'hours'" in distrff.refused("score", model, rows, "--exposure", "hours")
+    out = table / "p.csv"
+    assert distrff("predict", model, rows, "--exposure", "days", "--out", out).code == 0
+    found = pd.read_csv(out)
+    np.testing.assert_array_equal(found["days"], exposure)
+    np.testing.assert_allclose(found["prediction"], here.predict(frame) * exposure, rtol=1e-6)
 
 
 def test_rasters_of_quantiles(distrff, rng, tmp_path):

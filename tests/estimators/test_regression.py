@@ -1,5 +1,7 @@
 """Regression by losses other than squares: references, scikit-learn, exposures, quantiles, intervals."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -265,6 +267,19 @@ def test_exposures(rows, rng, tmp_path, loss):
     power, weight = (1, s * e) if loss == "poisson" else (2, s)
     assert score == pytest.approx(d2_tweedie_score(y / e, rate, sample_weight=weight, power=power))
     assert regressor(loss).plan(X, y, exposure=e).n_sweeps > 0
+    model = stored(named, tmp_path)
+    np.testing.assert_array_equal(model.predict(frame, exposure="e"), rate * e)
+    for data, options in ((frame, {}), (dataset, {"ids": {"e": e}}), (X, {"ids": {"e": e}})):
+        out = str(tmp_path / "p.parquet")
+        drf.write_predictions(model, data, out, exposure="e", overwrite=True, **options)
+        found = pd.read_parquet(out)
+        np.testing.assert_array_equal(found["e"], e)
+        np.testing.assert_allclose(found["prediction"], rate * e, rtol=1e-12)
+    write = partial(drf.write_predictions, out=str(tmp_path / "q.parquet"), exposure="e")
+    assert "in row 3 of 'e'" in refusal(write, model, frame.assign(e=np.where(np.arange(N) == 3, 0, e)))
+    assert "one of the ids" in refusal(write, model, dataset)
+    assert "of counts and amounts" in refusal(write, regressor("huber").fit(X, y), frame)
+    assert "multiply predictions" in refusal(partial(write, method="decision_function"), model, frame)
 
 
 def test_a_constant_count_and_only_zeros_have_models(rows):
