@@ -26,7 +26,7 @@ from distrff.errors import DataWarning, InputError, InputTypeError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals, QuantileSketch
-from distrff.model.model import FoldModels, Model, Posterior
+from distrff.model.model import FoldModels, Model
 from distrff.model.rows import ROWS_UNKNOWN, check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets, NumericTargets
 from distrff.preprocessing.folds import Folds, SomeFolds, group_hashes
@@ -502,9 +502,7 @@ def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
     return _with_intervals(model, errors, OUT_OF_FOLD)
 
 
-def scaled_out_of_fold(
-    model: Model, dataset: Dataset, folds: FoldModels, posteriors: Iterable[Posterior]
-) -> Model:
+def scaled_out_of_fold(model: Model, dataset: Dataset, folds: FoldModels, posteriors: Iterable[Any]) -> Model:
     """The model whose intervals out of fold have scores in standard deviations as well.
 
     `posteriors` are of the folds' models, for noise of variance 1. A pass a fold over all rows, which judges

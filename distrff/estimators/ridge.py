@@ -29,7 +29,6 @@ from distrff.model.intervals import CALIBRATED, INTERVAL_METHODS
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
-from distrff.solvers.ridge import PosteriorOfEach
 from distrff.utils.validation import one_of
 
 if TYPE_CHECKING:
@@ -281,6 +280,8 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         """The posterior of all targets, from one for each distinct alpha."""
         if len(posteriors) == 1:
             return posteriors[0]
+        from distrff.solvers.posterior import PosteriorOfEach  # which few models have
+
         part_of = np.searchsorted(self._distinct_alphas, np.asarray(self.alpha_))
         return PosteriorOfEach.of(posteriors, np.atleast_1d(part_of))
 

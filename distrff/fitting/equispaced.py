@@ -47,14 +47,13 @@ from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps as TableSteps  # likewise
 from distrff.solvers.objective import Status
+from distrff.solvers.posterior import PosteriorSamples, residual_freedom
 from distrff.solvers.ridge import (
     FoldTerms,
-    PosteriorSamples,
     RidgeSolution,
     above_noise,
     default_alphas,
     no_weight,
-    residual_freedom,
 )
 from distrff.solvers.toeplitz import (
     MAX_LANCZOS,

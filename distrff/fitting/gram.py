@@ -46,7 +46,6 @@ from distrff.solvers.ridge import (
     FoldErrors,
     FoldTerms,
     GramProblem,
-    PosteriorFactor,
     RidgeSolution,
     Rotation,
     above_noise,
@@ -59,8 +58,6 @@ from distrff.solvers.ridge import (
     noise_floor,
     pack,
     packed_length,
-    posterior_of,
-    posterior_without,
     principal_components,
     row_grams,
     solution_of,
@@ -72,6 +69,7 @@ from distrff.utils.random import child_seed, stream
 
 if TYPE_CHECKING:
     from distrff.fitting.sums import GramStatistics
+    from distrff.solvers.posterior import PosteriorFactor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -656,8 +654,10 @@ class Grams:
 
     def posterior(self, alpha: float) -> PosteriorFactor:
         """The posterior of the model at one alpha; it is computed where the Gram is."""
+        from distrff.solvers.posterior import posterior_of_gram  # which fits do without
+
         total = self.total if self.rows is None else self._of_few_rows(NO_FOLDS)[0]
-        found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
+        found: PosteriorFactor = self.run.compute(posterior_of_gram, total, alpha, self.system)
         return replace(found, noise=found.noise * self.unit)
 
     def _of_few_rows(self, folds: Folds) -> tuple[Any, list[Any]]:
@@ -671,6 +671,8 @@ class Grams:
 
         One factor at a time is in memory: of all folds they would be more than their Grams.
         """
+        from distrff.solvers.posterior import posterior_without  # as above
+
         if self.rows is not None:
             total, parts = self._of_few_rows(self.folds)
         else:

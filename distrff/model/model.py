@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import issparse, vstack
@@ -25,13 +25,14 @@ from distrff.preprocessing.coding import (
 )
 from distrff.preprocessing.folds import Folds, Keys, Memberships
 from distrff.preprocessing.table import TableSteps
-from distrff.solvers.ridge import PosteriorFactor, PosteriorOfEach, PosteriorSamples
 from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.random import resolve_seed
 from distrff.utils.text import html_card, kernel_text, listed, number_text
 from distrff.utils.validation import check_count, one_of
 
-Posterior = PosteriorFactor | PosteriorSamples | PosteriorOfEach
+if TYPE_CHECKING:
+    from distrff.solvers.posterior import Posterior
+
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 OUTSIDE = ("nan", "error")
 JUDGES = {"quantile": "pinball_loss", "poisson": "poisson_deviance", "gamma": "gamma_deviance"}
@@ -555,7 +556,11 @@ class Model:
         Workers derive the map's arrays of a model that was just fitted, as in the fit. `with_std` adds the
         posterior, of D² numbers.
         """
-        posterior = posterior_arrays(self.posterior) if with_std else {}
+        posterior = {}
+        if with_std:
+            from distrff.solvers.posterior import posterior_arrays  # which predictions do without
+
+            posterior = posterior_arrays(self.posterior)
         folds = self.fold_models
         of_folds = {} if folds is None else {"fold_coef": folds.coef, "fold_intercept": folds.intercept}
         return self.light(), named_to_send(self.arrays or {}) | posterior | of_folds
@@ -565,6 +570,8 @@ class Model:
         folds = self.fold_models and replace(
             self.fold_models, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"]
         )
+        from distrff.solvers.posterior import posterior_of  # as above
+
         own = sent_arrays(arrays) or None
         return replace(self, arrays=own, posterior=posterior_of(arrays), fold_models=folds)
 
@@ -734,59 +741,6 @@ def _with_missing(found: np.ndarray, complete: np.ndarray) -> np.ndarray:
     results = np.full((len(complete), *found.shape[1:]), missing, found.dtype)
     results[complete] = found
     return results
-
-
-# The posterior of a model as arrays, by which it is stored and sent.
-
-
-def posterior_arrays(posterior: Posterior | None) -> dict[str, np.ndarray]:
-    """Arrays from which `posterior_of` restores the posterior."""
-    if posterior is None:
-        return {}
-    if isinstance(posterior, PosteriorOfEach):
-        each = [posterior_arrays(part) for part in posterior.parts]
-        named = {f"posterior_{i}_{name}": A for i, part in enumerate(each) for name, A in part.items()}
-        return {"posterior_part_of": posterior.part_of} | named
-    if isinstance(posterior, PosteriorSamples):
-        return {
-            "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
-            "posterior_noise": posterior.noise,
-            "posterior_scalars": np.asarray([posterior.effective_dimension]),
-        }
-    return {
-        "posterior_factor": posterior.L,
-        "posterior_z_mean": posterior.z_mean,
-        "posterior_noise": posterior.noise,
-        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
-    }
-
-
-def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
-
-
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
-    """The posterior in the arrays of a model; None if there is none."""
-    if "posterior_part_of" in arrays:
-        part_of = arrays["posterior_part_of"]
-        own = [_with_prefix(arrays, f"posterior_{i}_") for i in range(int(part_of.max()) + 1)]
-        return PosteriorOfEach(tuple(posterior_of(part) for part in own), part_of)
-    if "posterior_samples" in arrays:
-        real, imaginary = arrays["posterior_samples"]
-        return PosteriorSamples(
-            C=real + np.complex64(1j) * imaginary,
-            noise=arrays["posterior_noise"],
-            effective_dimension=float(arrays["posterior_scalars"][0]),
-        )
-    if "posterior_factor" not in arrays:
-        return None
-    return PosteriorFactor(
-        L=arrays["posterior_factor"],
-        z_mean=arrays["posterior_z_mean"],
-        noise=arrays["posterior_noise"],
-        intercept_variance=float(arrays["posterior_scalars"][0]),
-        effective_dimension=float(arrays["posterior_scalars"][1]),
-    )
 
 
 # Models that left out one fold of the rows each: predictions of rows by a model that did not see them.

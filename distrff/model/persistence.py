@@ -12,9 +12,10 @@ from distrff.errors import DistrffError, ModelFileError
 from distrff.features.fitted import Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
-from distrff.model.model import Model, posterior_arrays, posterior_of
+from distrff.model.model import Model
 from distrff.preprocessing.coding import coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
+from distrff.solvers.posterior import posterior_arrays, posterior_of
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 

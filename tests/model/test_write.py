@@ -21,7 +21,7 @@ from distrff.io.storage import Location
 from distrff.model import write
 from distrff.model.model import Model
 from distrff.model.write import RowResults, write_rows
-from distrff.solvers.ridge import PosteriorFactor
+from distrff.solvers.posterior import PosteriorFactor
 from tests.support.models import frozen_model
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")

@@ -8,6 +8,7 @@ from scipy.linalg import eigh
 
 from distrff.errors import InputError
 from distrff.preprocessing.folds import HashFolds
+from distrff.solvers.posterior import posterior_factor
 from distrff.solvers.ridge import (
     BandRidge,
     FoldTerms,
@@ -20,7 +21,6 @@ from distrff.solvers.ridge import (
     gcv_errors,
     held_out_error,
     noise_floor,
-    posterior_factor,
     ridge_moments,
     ridge_system,
     row_grams,
