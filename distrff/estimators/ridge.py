@@ -604,9 +604,7 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         if folds is not None and grams is not None and self._fit_rows is not None:
             from distrff.diagnostics.evaluate import scaled_out_of_fold  # as in `calibrate`
 
-            # A pass over the rows for each of the alphas.
-            by_alpha = [grams.fold_posteriors(alpha) for alpha in self._distinct_alphas.tolist()]
-            posteriors = map(self._of_each, zip(*by_alpha, strict=True))
+            posteriors = map(self._of_each, grams.fold_posteriors(self._distinct_alphas.tolist()))
             self.model_ = scaled_out_of_fold(model, self._fit_rows, folds, posteriors)
         return self.model_
 

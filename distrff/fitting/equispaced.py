@@ -495,13 +495,13 @@ class Sums:
         noise = self.chosen.noise(self.weight, unit.effective_dimension, 2 * len(unit.C))
         return replace(unit, noise=np.square(self.targets.scale) * noise)
 
-    def fold_posteriors(self, alpha: float) -> Iterator[PosteriorSamples]:
-        """Yield samples without each fold, for noise of variance 1, after another pass over the rows."""
+    def fold_posteriors(self, alphas: list[float]) -> Iterator[list[PosteriorSamples]]:
+        """Yield samples without each fold at some alphas, for noise of variance 1, after another pass."""
         assert self.fit is not None and self.plan is not None
         again = summed(self.fit, self.plan)
         for fold in range(again.folds.n_folds):
             training = self.run.submit(training_sums, again.total, *again.of_fold(fold))
-            yield self._unit_posterior(training, alpha, _FOLD_GROUPS)
+            yield [self._unit_posterior(training, alpha, _FOLD_GROUPS) for alpha in alphas]
 
     def _unit_posterior(self, total: Any, alpha: float, n_groups: int) -> PosteriorSamples:
         """Samples of the model of some sums for noise of variance 1."""

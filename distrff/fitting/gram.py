@@ -666,10 +666,10 @@ class Grams:
         parts = [self.run.submit(_row_grams, self.rows, self.system.sizes[-1], folds)]
         return self.run.submit(total_gram, parts, folds.total, self.system), parts
 
-    def fold_posteriors(self, alpha: float) -> Iterator[PosteriorFactor]:
-        """Yield the posterior without each fold, for noise of variance 1, after another pass over the rows.
+    def fold_posteriors(self, alphas: list[float]) -> Iterator[list[PosteriorFactor]]:
+        """Yield the posteriors without each fold at some alphas, for noise of variance 1, after another pass.
 
-        One factor at a time is in memory: of all folds they would be more than their Grams.
+        One factor an alpha is in memory at a time: of all folds they would be more than their Grams.
         """
         from distrff.solvers.posterior import posterior_without  # as above
 
@@ -680,10 +680,8 @@ class Grams:
             again = sum_grams(self.fit, self.plan, self.folds)
             total, parts = again.total, again.parts
         for fold in self.terms(range(self.folds.n_folds)):
-            found: PosteriorFactor = self.run.compute(
-                posterior_without, total, parts, fold, alpha, self.system
-            )
-            yield found
+            own = total, parts, fold
+            yield [self.run.compute(posterior_without, *own, alpha, self.system) for alpha in alphas]
 
     def fold_models(self, alpha: np.ndarray) -> None:
         """None: the fit has kept these models, where it held folds out."""
