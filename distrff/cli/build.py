@@ -196,7 +196,7 @@ fit_options = together(
 _OF_LOSSES = {
     "quantile": ("quantile",),
     "delta": ("huber",),
-    "epsilon": ("epsilon_insensitive",),
+    "epsilon": ("epsilon_insensitive", "squared_epsilon_insensitive"),
     "exposure": ("poisson", "gamma"),
 }
 _GRIDS = {"alphas": "alpha", "Cs": "C"}  # each for a search of its penalty
@@ -302,7 +302,7 @@ def _refuse_unused(ctx: click.Context) -> None:
     if o["model"] == "regressor":
         loss = o["loss"] or parameters_of("KernelRegressor")["loss"].default
         for option, losses in _OF_LOSSES.items():
-            if option in found and not any(word in loss for word in losses):
+            if option in found and loss not in losses:
                 refuse(ctx, option, f"--loss {' or '.join(losses)}")
     elif "exposure" in found:
         refuse(ctx, "exposure", "--model regressor and --loss poisson or gamma")

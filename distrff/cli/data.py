@@ -16,7 +16,7 @@ import click
 import distrff as drf
 from distrff.cli import spelt_as_options
 from distrff.cli.command import Result, StorageOption, command, flag, parameter, parameters, together
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.utils.text import listed, public_name
 
 if TYPE_CHECKING:
@@ -306,7 +306,10 @@ def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple
     # A Zarr group brings its y; a table without --target has none.
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")
-    return model, rated(dataset, options, None if model.loss is None else model.loss["loss"])
+    loss = model.loss or {"loss": None}
+    if loss.get("exposure") and options.get("exposure") is None:
+        warn("the fit had exposures, and these rows have none: the target is taken for rates", DataWarning)
+    return model, rated(dataset, options, loss["loss"])
 
 
 def rated(dataset: Dataset, options: Mapping[str, Any], loss: str | None) -> Dataset:

@@ -318,6 +318,7 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
         "radius": radii,
     }
     of = "score of a class in the set at most" if found.is_classifier else "± around predictions"
+    of = "both ends of the band moved outwards by" if method == "quantile" else of
     of += ", wider where the model is less sure," if method == "deviation" else ""
     lines = [f"{public_name(model)}: {found.intervals}"]
     for c, radius in radii.items():

@@ -361,7 +361,10 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
     if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
         yield f"It is right no more often than whoever always says {quality['majority']!r}."
     rmse, constant = quality.get("rmse"), quality.get("constant_rmse")
-    if rmse is not None and constant is not None and rmse >= constant > 0:
+    if (d2 := quality.get("d2")) is not None:  # of a loss of its own, whose best constant may be no mean
+        if d2 <= 0:
+            yield "It is no better than the best constant."
+    elif rmse is not None and constant is not None and rmse >= constant > 0:
         yield "It is no better than whoever always says the mean of the target."
     # A curved model that is no better than a line has too few features, or widths far from right.
     linear = quality.get("linear_rmse")

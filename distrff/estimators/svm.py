@@ -6,8 +6,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+from dask.utils import is_dataframe_like
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, NumberEstimator, SolverParameters
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import solvable
@@ -395,7 +396,10 @@ class KernelRegressor(LossRegressor, LossEstimator):
         With exposures e the model is that of y/e; of "poisson" with weights s·e, of which deviance and
         objective are the same.
         """
-        return super().fit(*self._rates(X, y, sample_weight, exposure), **options)
+        rows = self._rates(X, y, sample_weight, exposure)
+        # Of what name the column is that the rows to come have as well.
+        self._exposure = exposure if isinstance(exposure, str | None) else ""
+        return super().fit(*rows, **options)
 
     def plan(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None, **options: Any
@@ -409,18 +413,56 @@ class KernelRegressor(LossRegressor, LossEstimator):
         Of shape (n_samples,), (n_samples, n_targets) or (n_samples, n_quantiles). Of a fit with exposures
         they are rates, or with `exposure`, given as for `fit`, means.
         """
-        if exposure is None:
-            return super().predict(X, outside=outside)
-        self._check_exposure()
-        from distrff.io.open import without_exposure  # with the readers of all storages
+        X, e = self._with_exposure(X, exposure)
+        found = super().predict(X, outside=outside)
+        return found if e is None else (found.T * e.T).T
 
-        X, e = without_exposure(X, exposure)
-        return (super().predict(X, outside=outside).T * e.T).T
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, method: str = "auto", *, exposure: Any = None
+    ) -> tuple[Any, Any]:
+        """Ends of intervals; see `KernelSVR.predict_interval`, and `predict` for `exposure`.
+
+        Those of means are the ends for rates, times the exposures: rows of small exposures vary more.
+        """
+        X, e = self._with_exposure(X, exposure)
+        ends = super().predict_interval(X, coverage, method)
+        return ends if e is None else tuple((end.T * e.T).T for end in ends)
+
+    def calibrate(
+        self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, *, exposure: Any = None
+    ) -> Self:
+        """Take intervals from rows that the fit did not see; see `KernelSVR.calibrate` and `fit`."""
+        return super().calibrate(*self._to_judge(X, y, sample_weight, exposure), groups)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, exposure: Any = None) -> float:
         """D² of quantiles, counts and amounts, the share of the loss of the best constant that is explained,
         averaged over outputs; R² of other losses."""
-        return super().score(*self._rates(X, y, sample_weight, exposure))
+        return super().score(*self._to_judge(X, y, sample_weight, exposure))
+
+    def _to_judge(self, X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any, Any]:
+        if exposure is None and getattr(self, "_exposure", None) is not None:
+            warn("the fit had exposures, and these rows have none: y is taken for rates", DataWarning)
+        return self._rates(X, y, sample_weight, exposure)
+
+    def _with_exposure(self, X: Any, exposure: Any) -> tuple[Any, Any]:
+        """X without the column of exposures, and these, or None."""
+        if exposure is None:
+            return X, None
+        self._check_exposure()
+        from distrff.io.open import without_exposure  # with the readers of all storages
+
+        return without_exposure(X, exposure)
+
+    def _rows_to_predict(self, X: Any) -> Any:
+        return super()._rows_to_predict(self._without_its_column(X))
+
+    def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any, groups: Any = None) -> Dataset:
+        return super()._rows_to_judge(self._without_its_column(X), y, sample_weight, groups)
+
+    def _without_its_column(self, X: Any) -> Any:
+        """A frame without the column of exposures that the fit had: scikit-learn would refuse it."""
+        name = getattr(self, "_exposure", None)
+        return X.drop(columns=[name]) if name and is_dataframe_like(X) and name in X.columns else X
 
     def _rates(self, X: Any, y: Any, sample_weight: Any, exposure: Any) -> tuple[Any, Any, Any]:
         if exposure is None:
@@ -459,6 +501,8 @@ class KernelRegressor(LossRegressor, LossEstimator):
         loss: dict[str, Any] = {"loss": self.loss}
         if self.loss == "quantile":
             loss["quantile"] = np.ravel(np.asarray(self.quantile, dtype=np.float64)).tolist()
+        if dataset.reader.has_rates or getattr(self, "_exposure", None) is not None:
+            loss["exposure"] = True
         return {"y_is_1d": dataset.y_is_1d and self._quantiles is None, "loss": loss}
 
 

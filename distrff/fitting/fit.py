@@ -571,7 +571,9 @@ def _fitted_map(
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
         if fit.problem.loss is not None and fit.problem.loss.units == "spread":
             # Small models of squares would follow the far ones alone.
-            middle = np.median(Y, axis=0)
+            counts = s is not None and s.any()  # rows of weight 0 do not
+            half: dict[str, Any] = {"weights": s, "method": "inverted_cdf"} if counts else {}
+            middle = np.quantile(Y, 0.5, axis=0, **half)
             Y = middle + np.clip(Y - middle, -_FAR_TARGET, _FAR_TARGET)
     # A stream of its own by name: the map is the same whatever else the fit draws.
     own = features.random_state

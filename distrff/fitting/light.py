@@ -763,7 +763,9 @@ class MarginOracle:
         return {"loss": self.problem.margin_loss.of_outputs(outputs), "outputs": outputs}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
-        negligible = self.problem.margin_loss.negligible
+        moments, loss = self._fit.statistics.targets, self.problem.margin_loss
+        mean = 1.0 if moments is None else float(moments.mean.mean())
+        negligible = loss.negligible_beside(mean)
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept, negligible=negligible)
 
     def columns(self, x: np.ndarray) -> np.ndarray:

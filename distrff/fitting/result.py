@@ -553,7 +553,9 @@ def _of_a_loss(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, A
         mean, constant = (
             s @ model.losses(F, Y) / s.sum() for F in (judged.F, np.broadcast_to(best, Y.shape))
         )
-        d2 = float(np.mean(1 - mean / constant)) if (constant > 0).all() else None
+        # The deviance of the constant of counts that are all 0 is that of the least mean.
+        has_spread = (constant > 0).all() and (y.max(axis=0) > y.min(axis=0)).all()
+        d2 = float(np.mean(1 - mean / constant)) if has_spread else None
         values |= {name: float(mean.mean()), f"constant_{name}": float(constant.mean()), "d2": d2}
     return values
 

@@ -252,6 +252,7 @@ class Reader(ABC):
 
     fields: Collection[str]
     are_delayed = False  # whether handles of rows hold Delayed objects
+    has_rates = False  # whether y is divided by exposures
 
     @abstractmethod
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:

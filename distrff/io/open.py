@@ -473,6 +473,10 @@ class RatedReader(Reader):
     def are_delayed(self) -> bool:  # type: ignore[override]
         return self.reader.are_delayed or self.exposures.are_delayed
 
+    @property
+    def has_rates(self) -> bool:  # type: ignore[override]
+        return True
+
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
         if not {"y", "sample_weight"} & set(fields):
             return self.reader.rows(start, stop, fields)

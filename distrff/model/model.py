@@ -50,6 +50,9 @@ def std_of(return_std: Any) -> str:
     return "f"
 
 
+_RATES = ("poisson", "gamma")  # losses of f that is the logarithm of a mean
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A fitted model f(x) = ⟨w, z(x)⟩ + b as plain arrays.
@@ -354,7 +357,7 @@ class Model:
 
     def check_has_rates(self) -> None:
         """Raise InputError unless predictions are rates, of one unit of exposure."""
-        if self.loss is None or self.loss["loss"] not in ("poisson", "gamma"):
+        if self.loss is None or self.loss["loss"] not in _RATES:
             raise InputError(
                 "exposures are of counts and amounts: of models of the Poisson or the gamma loss"
             )
@@ -451,7 +454,10 @@ class Model:
             half = half * self.spreads(X)
         elif method == "deviation":
             half = half * np.sqrt(self.relative_variance(X) + (floors[0] if flat else np.asarray(floors)))
-        return prediction - half, prediction + half
+        low = prediction - half
+        if self.loss is not None and self.loss["loss"] in _RATES:  # which are not negative
+            low = np.maximum(low, 0)
+        return low, prediction + half
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
         """Classes in each row's prediction set, bool of shape (n_rows, n_classes).

@@ -31,6 +31,7 @@ from distrff.utils.linalg import factor
 
 _CHECKED = 64  # steps between two looks at the gap, each of which costs about a step
 _LARGEST = 1e300  # of a far value, which may be infinite: a product with a weight of 0 is then a number
+_ROUNDING = 1e-12  # of a sum of weights
 _TINY = 1e-12  # of the largest ‖z‖²: two rows that are nearer to each other than its root count as one
 
 
@@ -208,6 +209,8 @@ def _best_intercept(v: np.ndarray, lower: np.ndarray, upper: np.ndarray, epsilon
         at, rise = np.append(v - epsilon, v + epsilon), np.append(upper, -lower)
     order = np.argsort(at, kind="stable")
     slope = np.cumsum(rise[order]) - float(upper.sum())  # right of each corner
+    if epsilon:  # where a tube holds all rows alike it is 0 but for rounding
+        slope[np.abs(slope) <= _ROUNDING * upper.sum()] = 0.0
     slope[-1] = max(slope[-1], 0.0)
     rising = np.flatnonzero(slope > 0)
     last = int(rising[0]) if len(rising) else len(at) - 1

@@ -413,6 +413,9 @@ class Poisson(HalfDeviance):
     value_at_zero: Any = 1.0
     least_target: ClassVar[float] = 0.0
 
+    def negligible_beside(self, mean: float) -> float:
+        return self.negligible * (mean or 1.0)  # as the loss grows with μ and y
+
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return _exponential(f) - y + xlogy(y, y) - y * f
 

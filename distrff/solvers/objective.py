@@ -133,7 +133,7 @@ class Loss(Protocol):
     far_value : float
         The ℓ of a row so far off that it would hide the others in a relative error of the objective.
     negligible : float
-        An ℓ that is as good as 0, of losses whose objective may be 0 but for rounding.
+        An ℓ that is as good as 0, of losses whose objective may be 0 but for rounding, for targets of mean 1.
     middle : float
         The y whose loss is most curved around f = 0: 0 of coded numbers, 1 of labels.
     units : str
@@ -171,6 +171,10 @@ class Loss(Protocol):
     def is_smooth(self) -> bool:
         """Whether ℓ′ is continuous."""
         return bool(np.all(np.isfinite(self.curvature)))
+
+    def negligible_beside(self, mean: float) -> float:
+        """`negligible` of targets of another mean."""
+        return self.negligible
 
     def of_outputs(self, outputs: Sequence[int]) -> Loss:
         """The loss of some of the outputs, side by side."""

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import LinearConstraint, minimize
 from scipy.stats import norm
+from sklearn.base import clone
 from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score, mean_gamma_deviance, mean_pinball_loss
 from sklearn.metrics import mean_poisson_deviance as sklearn_poisson_deviance
@@ -100,6 +101,27 @@ def test_few_rows_are_solved_to_the_last_digits(rows, rng, options, fit_intercep
         # Each bound is below the other's objective.
         assert other["dual"] <= report["primal"] * (1 + 1e-9)
         assert report["dual"] <= other["primal"] * (1 + 1e-9)
+
+
+def test_rows_of_weight_zero_do_not_count_in_the_choice_of_a_map_either(rng):
+    X = rng.standard_normal((300, 2))
+    y, weights = X[:, 0] + 0.1 * X[:, 1], np.repeat([1.0, 0.0], 150)
+    for loss in ("huber", "quantile", "epsilon_insensitive"):
+        model = drf.KernelRegressor(drf.FourierFeatures(drf.Gaussian("auto"), 32), loss=loss, random_state=0)
+        found = model.fit(X, y, weights).predict(X)
+        far = model.fit(X, np.where(weights > 0, y, 1e6), weights).predict(X)
+        np.testing.assert_array_equal(found, far)
+
+
+def test_constants_and_tiny_targets(rows):
+    X, _ = rows
+    with pytest.warns(drf.errors.DataWarning, match="y is constant"):
+        tube = regressor("epsilon_insensitive").fit(X, np.full(N, 3.0))
+    np.testing.assert_allclose(tube.predict(X), 3.0, rtol=1e-6)
+    counts = np.round(np.exp(X[:, 0])) + 1
+    whole = regressor("poisson", tol=1e-6).fit(X, counts)
+    tiny = regressor("poisson", C=2e12, tol=1e-6).fit(X, 1e-12 * counts)
+    np.testing.assert_allclose(1e12 * tiny.predict(X), whole.predict(X), rtol=1e-6)
 
 
 def without_intercept(loss, Z, y, s):
@@ -267,6 +289,15 @@ def test_exposures(rows, rng, tmp_path, loss):
     power, weight = (1, s * e) if loss == "poisson" else (2, s)
     assert score == pytest.approx(d2_tweedie_score(y / e, rate, sample_weight=weight, power=power))
     assert regressor(loss).plan(X, y, exposure=e).n_sweeps > 0
+    # The frames of rows to come have the column as well.
+    np.testing.assert_array_equal(named.predict(frame), rate)
+    np.testing.assert_array_equal(named.predict(frame, exposure=e), rate * e)
+    with pytest.warns(drf.errors.DataWarning, match="y is taken for rates"):
+        named.score(frame, y, s)
+    assert named.model_.loss["exposure"] and "exposure" not in as_rates.model_.loss
+    means = clone(named).fit(frame, y, s, exposure="e").calibrate(frame + 1e-9, y, s, exposure="e")
+    low, high = means.predict_interval(frame, 0.8, exposure="e")
+    assert (low >= 0).all() and (low <= rate * e).all() and (high >= rate * e).all()
     model = stored(named, tmp_path)
     np.testing.assert_array_equal(model.predict(frame, exposure="e"), rate * e)
     for data, options in ((frame, {}), (dataset, {"ids": {"e": e}}), (X, {"ids": {"e": e}})):
