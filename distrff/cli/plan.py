@@ -85,7 +85,8 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
 
     with workers_of(options):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
-    counted = with_posterior(counted) if keeps_std(ctx.params) else counted
+    if keeps_std(ctx.params):
+        counted = with_posterior(counted, each_target=bool(ctx.params.get("alpha_per_target")))
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     return Result(counted.to_dict(), lines)
@@ -124,7 +125,8 @@ def planned_values(
         raise
     from distrff.fitting.fit import with_posterior
 
-    plan = with_posterior(plan) if keeps_std(options) else plan
+    if keeps_std(options):
+        plan = with_posterior(plan, each_target=bool(options.get("alpha_per_target")))
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 

@@ -129,10 +129,11 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     # Refused before workers start, which takes seconds.
     place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
     place.check()
+    std, outside = options.get("return_std", False), options.get("outside") or "nan"
+    results = RowResults(fitted, method, std, outside, exposure=exposure)
+    results = results.with_coverage(options.get("coverage"))
+    results.check()
     with workers_of(options):
-        std, outside = options.get("return_std", False), options.get("outside") or "nan"
-        results = RowResults(fitted, method, std, outside, exposure=exposure)
-        results = results.with_coverage(options.get("coverage"))
         # `workers_of` has checked the workers already.
         report = write_rows(Run(), results, dataset, place)
     values = {"out": str(out), "model": public_name(model), **report}

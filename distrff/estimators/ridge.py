@@ -609,8 +609,9 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         return self.model_
 
     def _to_calibrate(self) -> Model:
-        with suppress(InputError):  # as above
-            return self._with_posterior()
+        if len(self._distinct_alphas) == 1:  # as above
+            with suppress(InputError):
+                return self._with_posterior()
         return self._frozen()
 
 

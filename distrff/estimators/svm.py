@@ -414,8 +414,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         they are rates, or with `exposure`, given as for `fit`, means.
         """
         X, e = self._with_exposure(X, exposure)
-        found = super().predict(X, outside=outside)
-        return found if e is None else (found.T * e.T).T
+        return self._means(super().predict(X, outside=outside), e)
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, method: str = "auto", *, exposure: Any = None
@@ -425,8 +424,8 @@ class KernelRegressor(LossRegressor, LossEstimator):
         Those of means are the ends for rates, times the exposures: rows of small exposures vary more.
         """
         X, e = self._with_exposure(X, exposure)
-        ends = super().predict_interval(X, coverage, method)
-        return ends if e is None else tuple((end.T * e.T).T for end in ends)
+        low, high = super().predict_interval(X, coverage, method)
+        return self._means(low, e), self._means(high, e)
 
     def calibrate(
         self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None, *, exposure: Any = None
@@ -452,6 +451,14 @@ class KernelRegressor(LossRegressor, LossEstimator):
         from distrff.io.open import without_exposure  # with the readers of all storages
 
         return without_exposure(X, exposure)
+
+    @staticmethod
+    def _means(rates: Any, exposure: Any) -> Any:
+        if exposure is None:
+            return rates
+        from distrff.io.open import times_exposure  # as above
+
+        return times_exposure(rates, exposure)
 
     def _rows_to_predict(self, X: Any) -> Any:
         return super()._rows_to_predict(self._without_its_column(X))

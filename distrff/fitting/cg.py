@@ -666,18 +666,25 @@ def walk_grid(n: int, errors_at: Callable[[int], np.ndarray], base: slice | None
     for place in range(top, -1, -stride):
         errors[place] = errors_at(place)
         n_rises = np.where(errors[place] > np.min(list(errors.values()), axis=0), n_rises + 1, 0)
-        if (n_rises >= (1 if stride > 1 else _MAX_RISES)).all():
+        # One of several whose errors are all the same never rises.
+        if (n_rises >= (1 if stride > 1 else _MAX_RISES))[_differ(errors)].all():
             break
-    while top + stride < n and (errors[top] == np.min(list(errors.values()), axis=0)).any():
+    while top + stride < n and (errors[top] == np.min(list(errors.values()), axis=0))[_differ(errors)].any():
         top += stride
         errors[top] = errors_at(top)
     while stride > 1:
         stride //= 2
         places = list(errors)
-        best = [places[i] for i in np.unique(np.argmin(list(errors.values()), axis=0))]
+        least = np.argmin(list(errors.values()), axis=0)[_differ(errors)]
+        best = [places[i] for i in np.unique(least)]
         for place in (one + step for one in best for step in (-stride, stride)):
             if 0 <= place < n and place not in errors:
                 errors[place] = errors_at(place)
+
+
+def _differ(errors: Mapping[int, np.ndarray]) -> np.ndarray:
+    found = np.ptp(list(errors.values()), axis=0) > 0
+    return found if found.any() else np.ones_like(found)
 
 
 # Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster.

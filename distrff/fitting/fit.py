@@ -264,14 +264,16 @@ def _presumed_outputs(fit: FitContext) -> int:
     return counts[fit.problem.target_kind]
 
 
-def with_posterior(plan: Plan) -> Plan:
-    """The plan of a fit that also stores the posterior, a D × D factor or samples."""
+def with_posterior(plan: Plan, *, each_target: bool = False) -> Plan:
+    """The plan of a fit that also stores the posterior: a D × D factor or samples, for each alpha."""
     if plan.solver == "toeplitz":
         from distrff.fitting.equispaced import with_samples
 
         return with_samples(plan)
     # The client holds three copies: as it arrives, whole, and encoded.
-    return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
+    n_factors = min(plan.size.n_outputs, plan.size.n_alphas) if each_target else 1
+    factors = 3 * 8 * n_factors * plan.size.n_features**2
+    return replace(plan, client_peak_bytes=plan.client_peak_bytes + factors)
 
 
 # The first pass, and what follows from it: scaling, coded targets, and the fitted map.

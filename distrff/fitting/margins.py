@@ -781,7 +781,8 @@ def _sparse_peak_bytes(size: MarginSize, k: int, threads: int) -> int:
 def _dual_bytes(size: MarginSize) -> int:
     """The bytes of all features as they are made and in float64, and of the Gram of the rows."""
     n = size.dual_rows
-    return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
+    # The Gram, and of multipliers inside their bounds its rows and their products with each other.
+    return n * size.n_features * (2 * size.itemsize + 8) + 3 * 8 * n**2
 
 
 _MAX_HESSIAN_SWEEPS, _MAX_HESSIAN_BYTES = 40, 2**27

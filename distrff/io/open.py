@@ -437,13 +437,13 @@ def with_rates(dataset: Dataset, exposure: str, *, weighted: bool) -> Dataset:
     Of counts y with means e·μ the deviance is e times that of the rates y/e with means μ, so that a model of
     rates needs to know no more of exposures; of amounts it is the same.
     """
-    reader = RatedReader(dataset.reader, _exposure_reader(dataset, exposure), exposure, weighted)
+    reader = RatedReader(dataset.reader, exposure_reader(dataset, exposure), exposure, weighted)
     return replace(
         dataset, reader=reader, y_dtype=np.dtype(np.float64), has_weights=weighted or dataset.has_weights
     )
 
 
-def _exposure_reader(dataset: Dataset, exposure: Any) -> Reader:
+def exposure_reader(dataset: Dataset, exposure: Any) -> Reader:
     """The reader of the column of exposures beside X."""
     if not isinstance(exposure, str) or exposure not in dataset.id_readers:
         known = listed(list(dataset.id_readers)) if dataset.id_readers else "none"
@@ -559,7 +559,7 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
     """X without the column that holds the exposures, if they are named, and the exposures, one a row."""
     name = "exposure"
     if isinstance(X, Dataset):
-        return X, _exposure_reader(X, exposure).lazy("y").map_blocks(
+        return X, exposure_reader(X, exposure).lazy("y").map_blocks(
             _checked, repr(exposure), meta=np.empty(0)
         )
     if isinstance(exposure, str):
@@ -579,6 +579,13 @@ def without_exposure(X: Any, exposure: Any) -> tuple[Any, Any]:
     return X, e
 
 
+def times_exposure(rates: Any, exposure: Any) -> Any:
+    """Means: the rates of rows, of one target or several, times their exposures."""
+    if isinstance(exposure, np.ndarray) and len(exposure) != len(rates):
+        raise InputError(f"X has {len(rates)} rows but exposure has {len(exposure)}; they must be as many")
+    return (rates.T * exposure.T).T
+
+
 def _checked(e: Any, name: str) -> np.ndarray:
     e = np.asarray(e, dtype=np.float64)
     check_exposures(e, f"a block of {name}")
@@ -591,7 +598,10 @@ def plain_or_lazy(values: Any) -> Any:
         # A Series has lengths only when it is counted, and no arithmetic with arrays before.
         return values.to_dask_array(lengths=True) if hasattr(values, "to_dask_array") else values
     try:
-        return np.asarray(as_frame(values), dtype=np.float64)
+        found = np.asarray(as_frame(values))
+        if found.dtype.kind in "mM":  # whose nanoseconds NumPy would take
+            raise TypeError(f"got {found.dtype}")
+        return found.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"targets, weights and exposures must be numbers where there are exposures ({error})"

@@ -277,16 +277,16 @@ class Model:
         `KernelRegressor.predict`.
         """
         one_of("outside", outside, OUTSIDE)
-        if exposure is not None:
-            self.check_has_rates()
-            from distrff.io.open import without_exposure  # with the readers of all storages
-
-            X, e = without_exposure(X, exposure)
-            return (self.predict(X, outside=outside).T * e.T).T
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
             return self.predict(X, outside=outside), self.std(X, of=std_of(return_std))
+        if exposure is not None:
+            self.check_has_rates()
+            from distrff.io.open import times_exposure, without_exposure  # with the readers of all storages
+
+            X, e = without_exposure(X, exposure)
+            return times_exposure(self.predict(X, outside=outside), e)
         return self._answer(X, "predict", outside=outside)
 
     def _predict(self, X: Any, outside: str) -> np.ndarray:
@@ -564,7 +564,7 @@ class Model:
         """
         posterior = {}
         if with_std:
-            from distrff.solvers.posterior import posterior_arrays  # which predictions do without
+            from distrff.solvers.posterior import posterior_arrays  # which few models have
 
             posterior = posterior_arrays(self.posterior)
         folds = self.fold_models

@@ -198,6 +198,9 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its dtype is neither float32 nor float64": lambda m: m.dtype in ("float32", "float64"),
     "y_is_1d is neither true nor false": lambda m: isinstance(m.y_is_1d, bool),
     "its report is no JSON object": lambda m: isinstance(m.report, dict),
+    "its deviations do not fit its targets": lambda m: (
+        m.posterior is None or m.posterior.noise.shape == (m.n_outputs,)
+    ),
     "its coefficients are no matrix of finite float64": lambda m: (
         m.coef.ndim == 2 and m.coef.dtype == np.float64 and bool(np.isfinite(m.coef).all())
     ),

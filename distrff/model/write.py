@@ -17,7 +17,7 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame, paired, with_columns
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
-from distrff.io.open import check_exposures, open_dataset
+from distrff.io.open import check_exposures, exposure_reader, open_dataset
 from distrff.io.results import (
     RUNS,
     CsvResults,
@@ -221,6 +221,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     results.check()
     if results.exposure is not None and results.exposure not in dataset.ids:
         raise InputError(f"the exposures {results.exposure!r} must be one of the ids, which are written too")
+    if results.exposure is not None:
+        exposure_reader(dataset, results.exposure)  # refuses what are no numbers
     place.check()
     is_parquet = place.out.url.rstrip("/").endswith(PARQUET_SUFFIXES)
     is_table = is_parquet or place.out.is_csv

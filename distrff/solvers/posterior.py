@@ -275,8 +275,14 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
     """The posterior in the arrays of a model; None if there is none."""
     if "posterior_part_of" in arrays:
         part_of = arrays["posterior_part_of"]
-        own = [_with_prefix(arrays, f"posterior_{i}_") for i in range(int(part_of.max()) + 1)]
-        return PosteriorOfEach(tuple(posterior_of(part) for part in own), part_of)
+        used, counts = np.unique(part_of, return_counts=True)
+        n_parts = sum(name.endswith("_posterior_noise") for name in arrays)
+        if not np.array_equal(used, np.arange(n_parts)):
+            raise ValueError("its posteriors do not fit its targets")
+        parts = [posterior_of(_with_prefix(arrays, f"posterior_{i}_")) for i in range(n_parts)]
+        if [part and len(part.noise) for part in parts] != counts.tolist():
+            raise ValueError("its posteriors do not fit their targets")
+        return PosteriorOfEach(tuple(parts), part_of)
     if "posterior_samples" in arrays:
         real, imaginary = arrays["posterior_samples"]
         return PosteriorSamples(

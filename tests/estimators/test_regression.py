@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.linear_model import GammaRegressor, PoissonRegressor
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score, mean_gamma_deviance, mean_pinball_loss
 from sklearn.metrics import mean_poisson_deviance as sklearn_poisson_deviance
+from sklearn.model_selection import ShuffleSplit
 
 import distrff as drf
 from distrff.errors import InputError
@@ -101,6 +102,21 @@ def test_few_rows_are_solved_to_the_last_digits(rows, rng, options, fit_intercep
         # Each bound is below the other's objective.
         assert other["dual"] <= report["primal"] * (1 + 1e-9)
         assert report["dual"] <= other["primal"] * (1 + 1e-9)
+
+
+def test_folds_that_rows_are_in_unequally_often_leave_bounds_bounds(rng):
+    """The fit to all rows begins at the mean of the folds' multipliers, whose sum is then not 0."""
+    for seed in range(8):
+        X = rng.standard_normal((200, 2))
+        y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(200)
+        folds = ShuffleSplit(3, test_size=0.3, random_state=seed)
+        for model, Y in (
+            (regressor(quantile=0.9), y),
+            (drf.KernelSVC(fourier(D, 1.5), random_state=0), y > 0),
+        ):
+            searched = clone(model).set_params(C="cv", Cs=[0.01, 0.1], cv=folds).fit(X, Y)
+            alone = clone(model).set_params(C=searched.C_, tol=1e-9).fit(X, Y)
+            assert searched.report_["dual"] <= alone.report_["primal"] * (1 + 1e-8)
 
 
 def test_rows_of_weight_zero_do_not_count_in_the_choice_of_a_map_either(rng):
@@ -310,6 +326,11 @@ def test_exposures(rows, rng, tmp_path, loss):
     assert "in row 3 of 'e'" in refusal(write, model, frame.assign(e=np.where(np.arange(N) == 3, 0, e)))
     assert "one of the ids" in refusal(write, model, dataset)
     assert "of counts and amounts" in refusal(write, regressor("huber").fit(X, y), frame)
+    assert "no numbers" in refusal(write, model, frame.assign(e="a"))
+    assert "must be numbers" in refusal(partial(model.predict, exposure=np.full(N, "2020", "M8[ns]")), X)
+    for predict in (model.predict, fitted.predict):
+        assert "must be as many" in refusal(partial(predict, exposure=np.ones(1)), X)
+        assert "must be as many" in refusal(partial(predict, exposure=np.ones(N)), X[:1])
     assert "multiply predictions" in refusal(partial(write, method="decision_function"), model, frame)
 
 

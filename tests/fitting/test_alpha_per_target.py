@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.errors import InputError, PenaltyTooSmall
+from distrff.errors import InputError, ModelFileError, PenaltyTooSmall
 from distrff.fitting import gram
 from distrff.fitting.problem import Penalty
+from distrff.model.persistence import save_model
 from tests.support.fits import fourier, stored
 
 N_TARGETS, N_ROWS = 52, 400
@@ -213,6 +214,29 @@ def test_without_a_gram_each_alpha_is_that_of_a_fit_alone_or_no_worse(rng, featu
         assert scores[:, j].min() <= alone.cv_score_ * 1.02
         if alone.alpha_ == ours.alpha_[j]:
             np.testing.assert_allclose(ours.predict(X)[:, j], alone.predict(X), atol=0.02)
+
+
+def test_a_target_that_nothing_explains_does_not_walk_the_whole_grid(rng):
+    X = rng.uniform(-2, 2, (300, 2))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(300)
+    features = drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=10)
+    alone, beside = (
+        model().set_params(features=features).fit(X, Y) for Y in (y[:, None], np.stack([y, 0 * y], axis=1))
+    )
+    np.testing.assert_array_equal(beside.cv_results_["alphas"], alone.cv_results_["alphas"])
+    assert beside.alpha_[0] == np.ravel(alone.alpha_)[0]
+
+
+def test_posteriors_that_do_not_fit_are_refused(rows, tmp_path):
+    X, Y, _ = rows
+    found = drf.KernelRidge(fourier(8, 1.5), alpha=[0.1, 1.0]).fit(X, Y[:, :2])
+    found.predict(X, return_std=True)
+    url = str(tmp_path / "model.zarr")
+    for wrong in ([0, 7], [0, 5], [-1, 1], [0], [0, 0], [0, 1, 1], [10**9, 0], [0.5, 1]):
+        posterior = replace(found.model_.posterior, part_of=np.array(wrong))
+        save_model(replace(found.model_, posterior=posterior), url, overwrite=True)
+        with pytest.raises(ModelFileError):
+            drf.load_model(url)
 
 
 def test_the_plan_counts_sums_without_products_of_targets():
