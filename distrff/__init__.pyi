@@ -25,12 +25,12 @@ from distrff.diagnostics.plots import plot_roc as plot_roc
 from distrff.engine.cluster import connect as connect
 from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
-from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
 from distrff.estimators.gram import KernelPCA as KernelPCA
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram
-from distrff.estimators.out_of_fold import cross_val_predict as cross_val_predict
+from distrff.estimators.held_out import EarlyStopping as EarlyStopping
+from distrff.estimators.held_out import cross_val_predict as cross_val_predict
 from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier

@@ -706,7 +706,7 @@ class NumberEstimator(RegressorMixin, KernelEstimator):
                     f"ask for it once after a fit with folds, and calibrate after that"
                 )
             return
-        from distrff.estimators.out_of_fold import with_spread  # with a fit of its own
+        from distrff.estimators.held_out import with_spread  # with a fit of its own
 
         try:
             self.model_ = with_spread(self, model, rows, folds)

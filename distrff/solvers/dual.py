@@ -116,10 +116,11 @@ def ascend_pairs(
     compile_steps()
     # Held-out rows stay in K, with bounds of 0: no fold copies the products.
     fitted = rows.s if masks is None else np.where(masks[0], rows.s, 0.0)
-    Y, weights = rows.Y[:, outputs], np.multiply.outer(fitted, C)
+    Y, weights = rows.Y[:, outputs], np.multiply.outer(C, fitted)
     lower, upper, epsilon = loss.dual_box(Y)
-    far = weights * np.minimum(loss.far_value, _LARGEST)
-    Y, L, U, far = (np.ascontiguousarray(B.T) for B in (Y, weights * lower, weights * upper, far))
+    far = weights.T * np.minimum(loss.far_value, _LARGEST)
+    # In rows: products of numbers that lie apart round otherwise.
+    Y, L, U, far = (np.ascontiguousarray(B.T) for B in (Y, weights.T * lower, weights.T * upper, far))
     A = np.clip(A, L, U)
     if fit_intercept:
         _balance(A)
@@ -140,16 +141,16 @@ def ascend_pairs(
         b = np.array(
             [_best_intercept(v, low, high, epsilon) for v, low, high in zip(Y - F, L, U, strict=True)]
         )
-    losses = loss.value((F + b[:, None]).T, Y.T).T
+    losses = np.ascontiguousarray(loss.value((F + b[:, None]).T, Y.T).T)
     half_squares = 0.5 * np.einsum("ij,ij->i", W, W)
     judged = np.zeros_like(rows.s) if masks is None else np.where(masks[1], rows.s, 0.0)
     return [
         DualPoint(
             a=A[i],
             x=np.append(W[i], b[i]) if fit_intercept else W[i],
-            primal=float(half_squares[i] + weights[:, i] @ losses[i]),
+            primal=float(half_squares[i] + weights[i] @ losses[i]),
             dual=float((A[i] * Y[i] - epsilon * np.abs(A[i])).sum() - half_squares[i]),
-            near=float(half_squares[i] + np.minimum(weights[:, i] * losses[i], far[i]).sum()),
+            near=float(half_squares[i] + np.minimum(weights[i] * losses[i], far[i]).sum()),
             held_out=np.array([judged.sum(), judged @ losses[i]]),
         )
         for i in range(len(Y))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.cli.quickstart import KnownTruth, write_known_rows
+from distrff.cli.synthetic import KnownTruth, write_known_rows
 from distrff.io.open import open_dataset
 
 
