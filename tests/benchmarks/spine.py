@@ -57,7 +57,8 @@ def sweep(dataset: Dataset, dtype: str) -> None:
 
 
 def products_of_workers(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:
-    addresses = list(client.scheduler_info()["workers"])
+    # Not from what the client has of the scheduler, which at times is without workers.
+    addresses = list(client.run(int))
     share = -(-n_rows // len(addresses))
     tasks = [
         client.submit(bare_products, share, dtype, n_tiles, workers=[address], pure=False)
