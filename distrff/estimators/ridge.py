@@ -332,9 +332,9 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
         end that is the best, down to 1e-18 and up to 1e3.
         Values below the rounding noise of the products are left out, and reported.
     alpha_per_target : bool, default=False
-        Whether ``alpha="cv"`` takes the best alpha of each target for itself, by its own held-out error, from
-        a Gram. Where targets are more than features, their products with each other are not summed, so that
-        10,000 of them are no matter. Deviations of the predictions take a factor of D² numbers for each alpha
+        Whether ``alpha="cv"`` takes the best alpha of each target for itself, by its own held-out error.
+        Where targets are more than features, a Gram leaves out their products with each other, so that 10,000
+        of them are no matter. Deviations of the predictions take a factor of D² numbers for each alpha
         that is the best of some target.
     cv : "auto", int, folds, or splitter of scikit-learn
         Which rows are held out, and so stand for new ones, wherever the fit judges: for ``alpha="cv"``, a map

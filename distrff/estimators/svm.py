@@ -397,7 +397,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         objective are the same.
         """
         rows = self._rates(X, y, sample_weight, exposure)
-        # Of what name the column is that the rows to come have as well.
+        # Later frames have the column of that name too, and it is no feature.
         self._exposure = exposure if isinstance(exposure, str | None) else ""
         return super().fit(*rows, **options)
 
@@ -467,7 +467,7 @@ class KernelRegressor(LossRegressor, LossEstimator):
         return super()._rows_to_judge(self._without_its_column(X), y, sample_weight, groups)
 
     def _without_its_column(self, X: Any) -> Any:
-        """A frame without the column of exposures that the fit had: scikit-learn would refuse it."""
+        """X without the column of exposures of the fit, which scikit-learn refuses as an unseen feature."""
         name = getattr(self, "_exposure", None)
         return X.drop(columns=[name]) if name and is_dataframe_like(X) and name in X.columns else X
 

@@ -277,11 +277,10 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> Posterior | None:
         part_of = arrays["posterior_part_of"]
         used, counts = np.unique(part_of, return_counts=True)
         n_parts = sum(name.endswith("_posterior_noise") for name in arrays)
-        if not np.array_equal(used, np.arange(n_parts)):
-            raise ValueError("its posteriors do not fit its targets")
         parts = [posterior_of(_with_prefix(arrays, f"posterior_{i}_")) for i in range(n_parts)]
-        if [part and len(part.noise) for part in parts] != counts.tolist():
-            raise ValueError("its posteriors do not fit their targets")
+        sizes = [part and len(part.noise) for part in parts]
+        if not np.array_equal(used, np.arange(n_parts)) or sizes != counts.tolist():
+            raise ValueError("its posteriors do not fit its targets")
         return PosteriorOfEach(tuple(parts), part_of)
     if "posterior_samples" in arrays:
         real, imaginary = arrays["posterior_samples"]
