@@ -402,8 +402,8 @@ def write_predictions(
     Notes
     -----
     One light pass of n·(2dD + 2Dk) flops (n·D² more for each alpha with standard deviations); a task holds a
-    block of at most 32 MB of results. An interrupted call keeps what it has written: in an object store at `out`,
-    marked incomplete, on a local file system beside `out`. A CSV file is there when it is complete.
+    block of at most 32 MB of results. An interrupted call keeps what it has written: in an object store at
+    `out`, marked incomplete, on a local file system beside `out`. A CSV file is there when it is complete.
     """
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):
