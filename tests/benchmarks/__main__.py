@@ -1,6 +1,8 @@
 """Benchmarks of what must be fast or small: `python -m tests.benchmarks [GROUP ...] [--only NAME]`.
 
 `python -m tests.benchmarks book` runs the benchmark book instead; `book --help` says more.
+`DISTRFF_DATA` names a folder of public files. `DISTRFF_TABLES` names a folder of Parquet files with the
+columns `y` and `is_test`, which the group `peers` fits as well: numbers where `y` are floats, else classes.
 
 Each prints one JSON object a line: its name, the figure reached, the figure asked for, and
 the raw medians behind it. Ratios are of alternating runs on the same warm worker processes.
@@ -25,14 +27,16 @@ from tests.benchmarks import (
     plane,
 )
 from tests.benchmarks.book.command import main as book
-from tests.benchmarks.book.maps import peers
+from tests.benchmarks.book.maps import peers as peers_on_maps
+from tests.benchmarks.book.peers import on_tables
 
 GROUPS = {
     "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
-    "maps": maps.BENCHMARKS | {"peers": peers},
+    "maps": maps.BENCHMARKS | {"peers": peers_on_maps},
+    "peers": {"tables": on_tables},
     "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
     "overhead": overhead.BENCHMARKS,
     "judging": judging.BENCHMARKS,

@@ -6,17 +6,21 @@ import signal
 import sys
 from contextlib import contextmanager
 
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import log_loss
 
 from tests.benchmarks import spine
-from tests.benchmarks.book import command, scaling, sweeps, table
+from tests.benchmarks.book import command, contestants, datasets, peers, scaling, sweeps, table
 from tests.benchmarks.book.lines import Bound, Line, Setting
 from tests.benchmarks.book.processes import Ended, results_of
 from tests.benchmarks.book.running import LINES, Results, header, run
 from tests.support.commands import is_running, wait_until
 
-SKIPPED = ("kept_sweep", "mnist", "adult", "alpha_cv_before", "maps_heaton")
+SKIPPED = ("kept_sweep", "mnist", "adult", "alpha_cv_before", "maps_heaton", "peers_energy")
 # The rest is of the same kinds.
 LAST = ("gram", "path", "alpha_cv", "time_by_rows", "limit", "svc", "maps_deviations")
 
@@ -171,3 +175,80 @@ def test_tables_and_pictures_and_only_a_full_run_becomes_the_table_of_readme(tmp
     assert (tmp_path / "s.md").read_text() == table.full_table(
         Results.read(tmp_path / "run" / "results.jsonl")
     )
+
+
+def fit(of, peer, error, seconds, **more):
+    shared = {"case": f"{of}, {peer}", "set": of, "task": "numbers", "least_error": 0.005, "unit": "s"}
+    return {**shared, "peer": peer, "error": error, "reached": seconds, **more}
+
+
+def test_peers_are_compared_on_the_sets_that_both_have_fitted(tmp_path, monkeypatch):
+    monkeypatch.setattr(peers, "TABLES", [datasets.NamedSet(name, "numbers", None) for name in "ab"])
+    found = [
+        *(fit("a", peers.OURS, 0.0, 2.0), fit("a", "catboost", 0.01, 4.0)),  # an error of 0 is half a row
+        *(fit("b", peers.OURS, 0.2, 4.0), fit("b", "catboost", 0.1, 2.0), fit("b", "xrfm", 0.199, 4.0)),
+        fit("b", peers.WITH_PROBABILITIES, 0.2, 9.0, log_loss=0.3),
+        {"case": "b, LightGBM", "set": "b", "peer": "lightgbm", "skipped": "not installed: no"},
+    ]
+    catboost, xrfm = peers.ratios(found).values()
+    assert [(one.error, one.seconds) for one in catboost] == [(0.5, 0.5), (2.0, 2.0)]
+    assert [one.log_loss for one in (*catboost, *xrfm)] == [None] * 3
+    results = begun(tmp_path)
+    run([line("peers_a", *found[:2]), line("peers_b", *found[2:])], Setting(), results, in_this_process=True)
+    full = table.write(results, tmp_path).read_text()
+    for row in (
+        "| our error over CatBoost's: geometric mean | sets: 1 better, 0 within 1 %, 1 worse | ≤ 0.7 × | 1 ×",
+        "| our seconds over CatBoost's: geometric mean |  | ≤ 1.8 × | 1 × |  | yes |",
+        "| sets on which our error is over 1 % above CatBoost's |  | ≤ 20.00 % | 50.00 % |  | no |",
+        "| our error over xRFM's: geometric mean | sets: 0 better, 1 within 1 %, 0 worse |  | 1.01 × |",
+        f"]({table.PICTURE})",
+    ):
+        assert row in full
+    assert "CatBoost" in (tmp_path / table.PICTURE).read_text()
+    assert all(one["holds"] is None for one in peers.summary(found[:2], Setting()) if "holds" in one)
+
+
+def test_tables_of_the_user_are_fitted_and_those_that_are_none_say_why(tmp_path, monkeypatch):
+    columns = {"x": [0.5, 1, 2, 4, 8], "word": ["a", "b", None, "a", "b"], "is_test": [0, 0, 0, 1, 1]}
+    rows = pd.DataFrame(columns)
+    rows.assign(y=[0.0, 1.0, 2.0, 3.0, 4.0]).to_parquet(tmp_path / "numbers.parquet")
+    rows.assign(y=["u", "v", "v", "u", "v"]).to_parquet(tmp_path / "classes.parquet")
+    rows.to_parquet(tmp_path / "without.parquet")
+    monkeypatch.setenv(datasets.TABLES_OF_USER, str(tmp_path))
+    monkeypatch.setattr(peers, "TABLES", ())
+    monkeypatch.setattr(peers, "prepared", lambda names, cache: {})
+    monkeypatch.setattr(peers, "run_contestant", lambda name, *rest: {"seconds": 2.0, "error": 0.5})
+    classes, numbers = (one.rows(1.0) for one in datasets.tables_of_user()[:2])
+    assert (classes.task, sorted(classes.y)) == ("classes", [0, 1])
+    assert (numbers.task, sorted(numbers.y)) == ("numbers", [0.0, 1.0])
+    assert sorted(numbers.X.tolist()) == [[0.5, 1, 0], [1, 0, 1]]  # the row without a word is left out
+    found = list(peers.on_tables(1.0))
+    fits = [(one["set"], one["peer"]) for one in found if "set" in one and "peer" in one]
+    n = len(contestants.ON_TABLES)
+    assert len(fits) == 2 * n - 1 and ("numbers", peers.WITH_PROBABILITIES) not in fits
+    assert [one["set"] for one in found if "skipped" in one] == ["without"]
+    (error,) = (one for one in found if one.get("title", "").startswith("our error over CatBoost's"))
+    assert error["reached"] == 1.0 and error["asked"] == "≤ 0.7 ×"
+
+
+def test_models_are_judged_by_errors_and_by_log_loss():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 2)), rng.integers(0, 3, 60)
+    rows = contestants.Rows(X[:40], y[:40], X[40:], y[40:], "classes")
+    model = DummyClassifier(strategy="prior").fit(rows.X, rows.y)
+    found = contestants._errors(model, rows)
+    assert found["error"] == 1 - model.score(rows.X_test, rows.y_test)
+    assert found["log_loss"] == pytest.approx(log_loss(rows.y_test, model.predict_proba(rows.X_test)))
+    lacking = DummyClassifier(strategy="prior").fit(rows.X[rows.y > 0], rows.y[rows.y > 0])
+    assert np.isfinite(contestants._errors(lacking, rows)["log_loss"])
+
+
+@pytest.mark.slow
+def test_peers_without_an_environment_say_so(monkeypatch):
+    (named,) = (one for one in peers.TABLES if one.name == "breast_cancer")
+    found = {one["peer"]: one for one in peers._fits(named, Setting(scale=0.0005))}
+    assert found[peers.OURS]["reached"] > 0 and found[peers.OURS]["error"] < 0.2
+    assert found[peers.WITH_PROBABILITIES]["log_loss"] < 1
+    assert {one.get("skipped") for name, one in found.items() if name in peers.PEERS} == {
+        "its environment was not asked for"
+    }

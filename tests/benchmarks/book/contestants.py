@@ -2,8 +2,9 @@
 
 ROWS is an `.npz` with X, y, X_test, y_test and `task`, "numbers" or "classes" (0, 1, …). Two JSON lines are
 printed: one when all is imported, started and compiled, and one with the seconds of fit and prediction after
-it, and the test error, which is the share of wrong classes, or the root mean square over the deviation of the
-test targets. Every contestant scales the columns itself, and chooses what its library chooses.
+it, or of the fit alone where the contestant returns a model, and the test error, which is the share of wrong
+classes, or the root mean square over the deviation of the test targets. A model with probabilities of classes
+has its log loss beside. Every contestant scales the columns itself, and chooses what its library chooses.
 
 This file is run where only NumPy and the contestant's own library may be installed.
 """
@@ -20,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
-WARM_ROWS, WARM_COMPONENTS = 300, 64
+WARM_ROWS, WARM_COMPONENTS, WARM_TREES = 300, 64, 10
 TUNED_ROWS = 10_000  # by which xGPR chooses: its exact search takes a pass and a decomposition a step
 MEMORY_GB = 4
+PATIENCE = 50  # trees of which none fits the held-out rows better end the fit
+LEAST_PROBABILITY = 1e-7  # what float32 tells from 0 beside 1; log losses of less would be of rounding
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Rows:
     y_test: np.ndarray
     task: str
     n_components: int = 2048  # where random features are made by hand
+    n_trees: int = 3000  # at most, of those that stop early
 
     @property
     def is_classes(self) -> bool:
@@ -62,6 +66,19 @@ class Rows:
             return float(np.mean(found != self.y_test))
         return float(np.sqrt(np.mean(np.square(found - self.y_test))) / np.std(self.y_test))
 
+    def log_loss(self, P: np.ndarray, classes: np.ndarray) -> float:
+        """Return the mean of −log p over the test rows; a class that was not fitted has p = 0."""
+        P = np.maximum(P.astype(np.float64), LEAST_PROBABILITY)
+        P /= P.sum(axis=1, keepdims=True)
+        p = np.sum(P, axis=1, where=self.y_test[:, None] == classes)
+        return float(-np.mean(np.log(np.maximum(p, LEAST_PROBABILITY))))
+
+    def held_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which rows to fit, and the random fifth by which to stop."""
+        order = np.random.default_rng(0).permutation(len(self.X))
+        held, fitted = np.split(order, [len(order) // 5])
+        return fitted, held
+
 
 def median_distance(X: np.ndarray) -> float:
     """Return the median distance of pairs of rows, the usual width of a Gaussian kernel."""
@@ -70,12 +87,17 @@ def median_distance(X: np.ndarray) -> float:
     return float(np.median(np.linalg.norm(X[some[:half]] - X[some[half : 2 * half]], axis=1))) or 1.0
 
 
-def distrff(rows: Rows) -> np.ndarray:
+def distrff_model(rows: Rows) -> Any:
     """Fit our default."""
     import distrff as drf
 
     kind = drf.KernelRidgeClassifier if rows.is_classes else drf.KernelRidge
-    return np.asarray(kind(random_state=0).fit(rows.X, rows.y).predict(rows.X_test))
+    return kind(random_state=0).fit(rows.X, rows.y)
+
+
+def distrff(rows: Rows) -> np.ndarray:
+    """Fit our default, and predict."""
+    return np.asarray(distrff_model(rows).predict(rows.X_test))
 
 
 def sklearn_exact(rows: Rows) -> np.ndarray:
@@ -230,6 +252,86 @@ def eigenpro(rows: Rows) -> np.ndarray:
     return decoded(np.concatenate([model.forward(part).numpy() for part in _parts(X_test)]))
 
 
+# Those who fit tables. Each returns its model, so that the fit alone is timed.
+
+
+def distrff_likelihood(rows: Rows) -> Any:
+    """Fit our default of the models that have probabilities."""
+    import distrff as drf
+
+    return drf.KernelLikelihoodClassifier(random_state=0).fit(rows.X, rows.y)
+
+
+def catboost(rows: Rows) -> Any:
+    """Fit CatBoost, its rate of learning by its own rule."""
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    fitted, held = rows.held_out()
+    model = (CatBoostClassifier if rows.is_classes else CatBoostRegressor)(
+        iterations=rows.n_trees,
+        early_stopping_rounds=PATIENCE,
+        thread_count=cores(),
+        random_seed=0,
+        verbose=False,
+        allow_writing_files=False,
+    )
+    return model.fit(rows.X[fitted], rows.y[fitted], eval_set=(rows.X[held], rows.y[held]))
+
+
+def lightgbm(rows: Rows) -> Any:
+    """Fit LightGBM, else as it comes."""
+    from lightgbm import LGBMClassifier, LGBMRegressor, early_stopping
+
+    fitted, held = rows.held_out()
+    kind = LGBMClassifier if rows.is_classes else LGBMRegressor
+    model = kind(n_estimators=rows.n_trees, n_jobs=cores(), random_state=0, verbose=-1)
+    stopping = [early_stopping(PATIENCE, verbose=False)]
+    eval_set = [(rows.X[held], rows.y[held])]
+    return model.fit(rows.X[fitted], rows.y[fitted], eval_set=eval_set, callbacks=stopping)
+
+
+def xgboost(rows: Rows) -> Any:
+    """Fit XGBoost, else as it comes."""
+    from xgboost import XGBClassifier, XGBRegressor
+
+    fitted, held = rows.held_out()
+    kind = XGBClassifier if rows.is_classes else XGBRegressor
+    model = kind(n_estimators=rows.n_trees, early_stopping_rounds=PATIENCE, n_jobs=cores(), random_state=0)
+    eval_set = [(rows.X[held], rows.y[held])]
+    return model.fit(rows.X[fitted], rows.y[fitted], eval_set=eval_set, verbose=False)
+
+
+class XRFM:
+    """xRFM as it comes, a recursive feature machine, on standardised columns and targets.
+
+    It chooses its step by the held-out rows. It takes integers as classes, and floats as numbers.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        from xrfm import xRFM
+
+        self._mean, self._deviation = rows.X.mean(axis=0), rows.X.std(axis=0)
+        self._deviation[self._deviation == 0] = 1
+        fitted, held = rows.held_out()
+        Y, self._decoded = rows.coded()
+        y = rows.y.astype(np.int64) if rows.is_classes else Y.astype(np.float32)
+        self._model = xRFM(device="cpu", n_threads=cores(), random_state=0, verbose=False)
+        X = self._scaled(rows.X)
+        self._model.fit(X[fitted], y[fitted], X[held], y[held])
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return classes or numbers."""
+        found = self._model.predict(self._scaled(X))
+        return found if self._model.n_classes_ else self._decoded(found)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return probabilities of the classes 0, 1, …"""
+        return self._model.predict_proba(self._scaled(X))
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return ((X - self._mean) / self._deviation).astype(np.float32)
+
+
 # Those who make maps: rows are places of the plane and what is measured there.
 
 MOST_EXACT_ROWS, MOST_TUNED_ROWS = 5000, 1500
@@ -325,9 +427,10 @@ class Contestant:
     """How a library fits rows and predicts others."""
 
     title: str
-    solve: Callable[[Rows], np.ndarray]
+    solve: Callable[[Rows], Any]  # predictions, or a model that makes them
     environment: str  # the one that it is run in; "here" is that of the tests
     on_workers: bool = False
+    only_classes: bool = False
 
 
 CONTESTANTS = {
@@ -343,13 +446,22 @@ CONTESTANTS = {
     "eigenpro": Contestant("EigenPro", eigenpro, "eigenpro"),
 }
 
+ON_TABLES = {
+    "distrff_model": Contestant("distrff, default", distrff_model, "here"),
+    "distrff_likelihood": Contestant("distrff, likelihood", distrff_likelihood, "here", only_classes=True),
+    "catboost": Contestant("CatBoost", catboost, "catboost"),
+    "lightgbm": Contestant("LightGBM", lightgbm, "lightgbm"),
+    "xgboost_trees": Contestant("XGBoost", xgboost, "xgboost"),
+    "xrfm": Contestant("xRFM", XRFM, "xrfm"),
+}
+
 ON_MAPS = {
     "distrff_on_map": Contestant("distrff, default", distrff_on_map, "here"),
     "sklearn_process": Contestant("scikit-learn, exact process of 5,000 rows", sklearn_process, "here"),
     "pykrige": Contestant("PyKrige, window of 64", pykrige_window, "pykrige"),
     "gpytorch": Contestant("GPyTorch, exact process", gpytorch_process, "gpytorch"),
 }
-EVERYBODY = CONTESTANTS | ON_MAPS
+EVERYBODY = CONTESTANTS | ON_TABLES | ON_MAPS
 
 
 def cores() -> int:
@@ -366,7 +478,7 @@ def _parts(X: Any) -> list[Any]:
 
 
 def measured(contestant: Contestant, rows: Rows) -> dict[str, float]:
-    """Return the seconds of fit and prediction, and the error; all is imported and compiled before."""
+    """Return the seconds and the error; all is imported and compiled before."""
     with ExitStack() as stack:
         if contestant.on_workers:
             from distributed import Client, LocalCluster
@@ -381,11 +493,24 @@ def measured(contestant: Contestant, rows: Rows) -> dict[str, float]:
         few = slice(WARM_ROWS)
         with suppress(Exception):  # few rows may lack a class: the fit of all of them says what is wrong
             parts = {name: getattr(rows, name)[few] for name in ("X", "y", "X_test", "y_test")}
-            contestant.solve(replace(rows, **parts, n_components=WARM_COMPONENTS))
+            contestant.solve(replace(rows, **parts, n_components=WARM_COMPONENTS, n_trees=WARM_TREES))
         print(json.dumps({"ready": True}), flush=True)
         started = time.perf_counter()
         found = contestant.solve(rows)
-        return {"seconds": time.perf_counter() - started, "error": rows.error(found)}
+        return {"seconds": time.perf_counter() - started, **_errors(found, rows)}
+
+
+def _errors(found: Any, rows: Rows) -> dict[str, float]:
+    """Return the error of predictions, or of a model, with its log loss where it has probabilities."""
+    if isinstance(found, np.ndarray):
+        return {"error": rows.error(found)}
+    parts = _parts(rows.X_test)
+    # Some libraries return a column of classes.
+    errors = {"error": rows.error(np.concatenate([np.ravel(found.predict(part)) for part in parts]))}
+    if rows.is_classes and hasattr(found, "predict_proba"):
+        P = np.concatenate([found.predict_proba(part) for part in parts])
+        errors["log_loss"] = rows.log_loss(P, getattr(found, "classes_", np.arange(P.shape[1])))
+    return errors
 
 
 def main() -> int:

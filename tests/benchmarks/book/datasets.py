@@ -1,9 +1,11 @@
-"""Twelve named sets of rows, most of them public: those of `DISTRFF_DATA`, and those of scikit-learn.
+"""Named sets of rows, most of them public: those of `DISTRFF_DATA`, and those of scikit-learn.
 
-Of large sets a random part is fitted, so that one run of the book has all neighbours on all sets.
+Twelve are for all neighbours, and tables for those who fit tables. Of large sets a random part is fitted, so
+that one run of the book has all neighbours on all sets.
 """
 
 import gzip
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from sklearn.datasets import load_diabetes
 
 from tests.benchmarks import defaults
@@ -19,6 +23,7 @@ from tests.benchmarks.defaults import data_file, split_rows
 
 _MOST_TEST_ROWS = 50_000  # the standard error of a share of a tenth is then 1.3 % of it
 _LEAST_ROWS, _MOST_ROWS = 200, 100_000
+TABLES_OF_USER = "DISTRFF_TABLES"
 
 
 @dataclass(frozen=True)
@@ -117,3 +122,79 @@ SETS = (
     NamedSet("diabetes", "numbers", _diabetes),
     NamedSet("friedman1", "numbers", defaults.friedman1),
 )
+
+
+def _table(path: Path) -> defaults.Rows:
+    """Return the rows of a Parquet file by its column `is_test`; words are one-hot, rows with gaps left out.
+
+    Raises
+    ------
+    ValueError
+        Where it lacks the column `y` or `is_test`.
+    """
+    frame = pd.read_parquet(path)
+    if not {"y", "is_test"} <= set(frame):
+        raise ValueError(f"{path} needs the columns y and is_test, has {', '.join(map(str, frame))}")
+    frame = frame.dropna()
+    is_test, y = frame.pop("is_test").to_numpy(bool), frame.pop("y").to_numpy()
+    X = pd.get_dummies(frame).to_numpy(np.float64)
+    return X[~is_test], y[~is_test], X[is_test], y[is_test]
+
+
+def _parkinsons() -> defaults.Rows:
+    """Return voices; a fifth of the people are tested, since the rows of one person are alike."""
+    frame = pd.read_parquet(data_file("parkinsons.parquet"))
+    people, y = frame.pop("subject").to_numpy(), frame.pop("y").to_numpy()
+    known = np.random.default_rng(0).permutation(np.unique(people))
+    is_test = np.isin(people, known[: len(known) // 5])
+    X = frame.to_numpy(np.float64)
+    return X[~is_test], y[~is_test], X[is_test], y[is_test]
+
+
+TABLES = (
+    *(
+        NamedSet(
+            task.name.removesuffix(", split 0"),
+            "classes" if task.criterion == "error" else "numbers",
+            task.load,
+        )
+        for task in defaults.TASKS
+        if ", split" not in task.name or task.name.endswith(" 0")
+    ),
+    *(
+        NamedSet(name, task, lambda name=name: _table(data_file(f"{name}.parquet")))
+        for name, task in (
+            ("spambase", "classes"),
+            ("letter", "classes"),
+            ("concrete", "numbers"),
+            ("energy", "numbers"),
+        )
+    ),
+    NamedSet("parkinsons", "numbers", _parkinsons),
+    *(named for named in SETS if named.name in ("nycflights", "kddcup99")),
+)
+"""The sets of the group `defaults`, one split of each, and the other tables of `DISTRFF_DATA`."""
+
+
+def tables_of_user() -> list[NamedSet]:
+    """Return the Parquet files of the folder `DISTRFF_TABLES`; their `y` are numbers if floats, else classes.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no such folder.
+    """
+    folder = os.environ.get(TABLES_OF_USER)
+    if not folder:
+        return []
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}, which {TABLES_OF_USER} names")
+    return [
+        NamedSet(path.stem, _task_of(path), partial(_table, path))
+        for path in sorted(Path(folder).glob("*.parquet"))
+    ]
+
+
+def _task_of(path: Path) -> str:
+    types = {field.name: field.type for field in pq.read_schema(path)}
+    return "numbers" if pa.types.is_floating(types.get("y", pa.null())) else "classes"

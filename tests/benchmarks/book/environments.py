@@ -43,6 +43,9 @@ NEIGHBOURS = {
         "xgboost.dask", (("xgboost-cpu", "dask[array,dataframe,distributed]", "scikit-learn"),)
     ),
     "xgpr": Environment("xGPR", (("xgpr", "numpy", "scipy", "scikit-learn"),)),
+    "catboost": Environment("catboost", (("catboost",),)),
+    "lightgbm": Environment("lightgbm", (("lightgbm", "scikit-learn"),)),
+    "xrfm": Environment("xrfm", (("xrfm", "torch", "numpy"),)),
     "pykrige": Environment("pykrige.ok", (("pykrige", "numpy", "scipy"),)),
     "gpytorch": Environment("gpytorch", (("gpytorch", "torch", "numpy"),)),
     "falkon": Environment(

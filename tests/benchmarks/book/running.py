@@ -21,7 +21,17 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tests.benchmarks.book import against_baseline, known, limits, maps, races, scaling, small_data, sweeps
+from tests.benchmarks.book import (
+    against_baseline,
+    known,
+    limits,
+    maps,
+    peers,
+    races,
+    scaling,
+    small_data,
+    sweeps,
+)
 from tests.benchmarks.book.environments import ROOT, Place
 from tests.benchmarks.book.lines import Line, Result, Setting
 from tests.benchmarks.book.processes import Ended, results_of
@@ -34,6 +44,7 @@ LINES: tuple[Line, ...] = (
     *scaling.LINES,
     *limits.LINES,
     *races.LINES,
+    *peers.LINES,
     *maps.LINES,
 )
 _RATE = 100e9  # flops a second of one core, in float32, on which the minutes of lines are stated

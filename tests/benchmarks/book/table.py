@@ -1,14 +1,16 @@
-"""Tables of a run in Markdown: all of it, and the part that README shows.
+"""Tables of a run in Markdown: all of it, and the part that README shows; the picture of peers beside.
 
     python -m tests.benchmarks book --full --out FOLDER
     python -m tests.benchmarks book --publish FOLDER
 
-The second keeps the results in this checkout and writes README's table and `results.md` from them.
+The second keeps the results in this checkout and writes README's table, `results.md` and the picture from
+them.
 """
 
 import shutil
 from pathlib import Path
 
+from tests.benchmarks.book import peers, picture
 from tests.benchmarks.book.environments import ROOT
 from tests.benchmarks.book.lines import Result, Setting, shown, shown_reached
 from tests.benchmarks.book.races import SUMMARY, sets_that_hold
@@ -16,6 +18,7 @@ from tests.benchmarks.book.running import LINES, Results
 
 STORED = ROOT / "tests" / "benchmarks" / "results.jsonl"
 STORED_TABLE = STORED.with_suffix(".md")
+PICTURE = "peers.svg"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
 IN_README = (
@@ -26,19 +29,21 @@ _WORDS = {True: "yes", False: "no", None: ""}
 
 
 def with_summary(results: Results) -> list[Result]:
-    """Return all results in the book's order, and what the named sets say together where some were run.
+    """Return all results in the book's order, and what sets say together where some were run.
 
     A run that went on with some lines anew has these at its end.
     """
     place = {line.name: i for i, line in enumerate(LINES)}
     found = sorted(results.found, key=lambda one: place.get(one["line"], len(place)))
+    setting = Setting(results.header["scale"])
+    of_peers = peers.summary(found, setting)
     summary = sets_that_hold(found)
     if summary is None:
-        return found
-    judged = SUMMARY.judged(Setting(results.header["scale"]), summary)
+        return [*found, *of_peers]
+    judged = SUMMARY.judged(setting, summary)
     if summary["n_sets"] < 12:
         judged["holds"] = None
-    return [*found, judged]
+    return [*found, judged, *of_peers]
 
 
 def full_table(results: Results) -> str:
@@ -47,7 +52,8 @@ def full_table(results: Results) -> str:
     for found in with_summary(results):
         cells = (found["title"], _case(found, results), found["asked"], *_reached(found))
         rows.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return f"{_of_what(results)}\n\n" + "\n".join(rows) + "\n"
+    said = f"{_of_what(results)}\n\n" + "\n".join(rows) + "\n"
+    return f"{said}\n![{picture.TITLE}]({PICTURE})\n" if peers.ratios(results.found) else said
 
 
 def readme_table(results: Results) -> str:
@@ -98,6 +104,8 @@ def _reached(found: Result) -> tuple[str, str, str]:
     reached = shown_reached(found)
     if "error" in found:
         reached += f", error {found['error']:.4g}"
+    if "log_loss" in found:
+        reached += f", log loss {found['log_loss']:.4g}"
     return reached, spread, _WORDS[found.get("holds")]
 
 
@@ -126,10 +134,16 @@ def _of_what(results: Results) -> str:
 
 
 def write(results: Results, folder: Path) -> Path:
-    """Write the full table beside the results."""
+    """Write the full table and the picture beside the results."""
     path = folder / "table.md"
-    path.write_text(full_table(results))
+    _write(results, path)
     return path
+
+
+def _write(results: Results, path: Path) -> None:
+    path.write_text(full_table(results))
+    if found := peers.ratios(results.found):
+        picture.draw(found, path.with_name(PICTURE))
 
 
 def publish(folder: Path) -> None:
@@ -152,8 +166,8 @@ def publish(folder: Path) -> None:
 
 
 def write_stored(results: Results) -> None:
-    """Write README's table and `results.md` from the results that are kept."""
-    STORED_TABLE.write_text(full_table(results))
+    """Write README's table, `results.md` and its picture from the results that are kept."""
+    _write(results, STORED_TABLE)
     before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     README.write_text(f"{before}{BEGIN}{readme_table(results)}{END}{after}")
