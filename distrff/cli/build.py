@@ -498,7 +498,7 @@ def fit(
     if kept is not None:
         ctx.meta[LAST_WORK] = "what is finished is saved first"
     # Only now: workers take seconds to start, and everything that could be refused has been.
-    with workers_of(options), progress_lines(ctx):
+    with workers_of(options, dataset.decoded_bytes), progress_lines(ctx):
         estimator.fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
         )

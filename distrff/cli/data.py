@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -112,12 +113,16 @@ table_options = together(
     section="Columns of tables",
 )
 
+# Rows of so many bytes fit many times over into any process, and starting workers takes longer than most
+# commands on them.
+_FEW_BYTES = 2**26
+
 cluster_options = together(
     click.option(
         "--scheduler",
-        default="local",
         metavar="local|ADDRESS|FILE",
-        help="Processes on this machine, or a running Dask scheduler.",
+        help="Processes on this machine, or a running Dask scheduler.  [default: local; with no option of "
+        f"workers this process itself, if the decoded rows have at most {_FEW_BYTES // 2**20} MiB]",
     ),
     click.option(
         "--workers",
@@ -416,7 +421,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     from distrff.io.storage import Location, own_folder
     from distrff.io.tables import warn_of_left_out
 
-    scheduler, name = options.get("scheduler", "local"), public_name(path)
+    scheduler, name = options.get("scheduler") or "local", public_name(path)
     if scheduler != "local" and not _is_here(scheduler):
         raise InputError(
             f"{name} would be converted to a folder of this machine, which workers of "
@@ -461,16 +466,25 @@ def _is_here(scheduler: str) -> bool:
 def _workers_for_pass(options: Mapping[str, Any], needed: bool) -> AbstractContextManager[None]:
     """Run a pass before the command's work on a scheduler that is there already, or else in this process."""
     # To start local processes for this pass alone would mostly take longer than the pass.
-    is_local = options.get("scheduler", "local") == "local"
+    is_local = options.get("scheduler") in (None, "local")
     return nullcontext() if is_local or not needed else workers_of(options)
 
 
 @contextmanager
-def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
-    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff."""
+def workers_of(options: Mapping[str, Any], n_bytes: float = math.inf) -> Iterator[None]:
+    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff.
+
+    Where no option names workers, few bytes of decoded rows are left to this process, as Python does without
+    a client. Results have the same bits.
+    """
+    scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
+    # By a number of the rows alone: a command does the same on all machines, however busy they are.
+    if n_bytes <= _FEW_BYTES and (scheduler, n_workers, limit) == (None, None, None):
+        yield
+        return
     from distrff.engine.cluster import check_workers
 
-    scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
+    scheduler = scheduler or "local"
     if scheduler != "local" and (n_workers, limit) != (None, None):
         raise click.UsageError("--workers and --memory-limit go with --scheduler local")
     with ExitStack() as stack:

@@ -91,7 +91,7 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, **options: An
 
     # Drawn here, so that the result can name it: whoever makes the next Gram by itself needs the same.
     seed = resolve_seed(options["random_state"])
-    with workers_of(options), progress_lines(ctx):
+    with workers_of(options, dataset.decoded_bytes), progress_lines(ctx):
         found = drf.gram(dataset, random_state=seed, **arguments)
     found.save(out, overwrite=overwrite, storage_options=storage_options(options))
     return _result({**_described(found), "seed": seed, "out": str(place)}, [f"  seed {seed}"])

@@ -64,7 +64,7 @@ def inspect(path: str, **options: Any) -> Result:
         rows_of = None if options["no_rows"] else dataset
     lines = [f"{name}: {shown['kind']}", *_lines(shown, more)]
     if rows_of is not None:
-        with workers_of(options):
+        with workers_of(options, rows_of.decoded_bytes):
             found = described_rows(rows_of)
         more, lines = more | found, [*lines, *_row_lines(found, rows_of.n_rows)]
     return Result({"path": name, **shown, **more}, lines)

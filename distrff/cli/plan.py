@@ -72,7 +72,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
         raise click.UsageError("--as-helm-values prints YAML; give it or --json")
     if not as_helm_values and "threads_per_worker" in given(ctx):
         refuse(ctx, "threads_per_worker", "--as-helm-values")
-    if as_helm_values and options["scheduler"] != "local":
+    if as_helm_values and options["scheduler"] not in (None, "local"):
         raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
     estimator, dataset = estimator_and_data(ctx, data)
     if as_helm_values:
@@ -83,7 +83,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, **options: Any) ->
         return None
     from distrff.fitting.fit import with_posterior
 
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
     if keeps_std(ctx.params):
         counted = with_posterior(counted, each_target=bool(ctx.params.get("alpha_per_target")))
@@ -231,7 +231,8 @@ def bench(ctx: click.Context, data: str | None, **options: Any) -> Result:
 
     With DATA, reading its rows is measured too, and the result names the rate that limits a `fit` with
     the same options; exit code 4 if that would not fit in memory. All threads of all workers work at the
-    same time, for some five seconds in all, and longer if workers have to import and compile first.
+    same time, for some five seconds in all, and longer if workers have to import and compile first. Local
+    workers are started for few rows as well.
     """
     if data is None:
         for name in given(ctx).keys() - {"scheduler", "workers", "memory_limit"}:
@@ -575,7 +576,7 @@ def kernel_error(ctx: click.Context, data: str, **options: Any) -> Result:
         raise InputError("--features linear approximates no kernel; there is no error to measure")
     dataset = open_data(data, options)
     show_defaults(ctx)
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         found = _measured(features, dataset, options)
     return Result(found.to_dict(), _error_lines(found))
 

@@ -133,7 +133,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     results = RowResults(fitted, method, std, outside, exposure=exposure)
     results = results.with_coverage(options.get("coverage"))
     results.check()
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         # `workers_of` has checked the workers already.
         report = write_rows(Run(), results, dataset, place)
     values = {"out": str(out), "model": public_name(model), **report}
@@ -192,7 +192,8 @@ def raster(model: str, grids: tuple[str, ...], beside: str | None, **options: An
     arguments = chosen(options, "return_std draws random_state crs overwrite")
     if beside is not None:
         arguments["covariates"] = _opened(beside)
-    with workers_of(options):
+    n_cells = math.prod(len(axis) for axis in grid.values())
+    with workers_of(options, 8 * len(grid) * n_cells):
         report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
     return Result({"model": public_name(model), **report})
 
@@ -248,7 +249,7 @@ def score(model: str, data: str, return_std: bool, **options: Any) -> Result:
     these leave out are counted as rows_dropped.
     """
     fitted, dataset = model_and_targets(model, data, options)
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         evaluation = drf.evaluate(fitted, dataset, return_std=return_std)
     table = {} if dataset.table_report is None else dataset.table_report
     # Rows that the steps of a table left out are not among those judged.
@@ -272,7 +273,7 @@ def importance(model: str, data: str, **options: Any) -> Result:
     that one raw column of a table became are replaced together. Give rows that the fit did not see.
     """
     fitted, dataset = model_and_targets(model, data, options)
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         found = drf.permutation_importance(fitted, dataset, **chosen(options, "max_rows random_state"))
     table = {} if dataset.table_report is None else dataset.table_report
     return Result(found.to_dict() | table, [*aligned(table), *found.lines()])
@@ -302,7 +303,7 @@ def calibrate(model: str, data: str, **options: Any) -> Result:
 
     remote = storage_options(options)
     fitted, dataset = model_and_targets(model, data, options)
-    with workers_of(options):
+    with workers_of(options, dataset.decoded_bytes):
         found = drf.calibrate(fitted, dataset)
     # In its own place: intervals are part of the model, whose predictions stay the same.
     save_model(found, model, overwrite=True, storage_options=remote)

@@ -394,6 +394,11 @@ class Dataset:
         return {name: reader.form("y").dtype for name, reader in self.id_readers.items()}
 
     @property
+    def decoded_bytes(self) -> int:
+        """Decoded bytes of all rows."""
+        return self.n_rows * self.row_bytes
+
+    @property
     def is_sparse(self) -> bool:
         """Whether rows are read as scipy CSR matrices."""
         return self.column_share < 1.0
@@ -538,7 +543,7 @@ def dataset_card(dataset: Dataset) -> str:
         + (f", {dataset.column_share:.2%} filled" if dataset.is_sparse else ""),
         "target": _target(dataset),
         "weights": "yes" if dataset.has_weights else "none",
-        "decoded": f"{human_bytes(dataset.n_rows * dataset.row_bytes)}, {dataset.row_bytes:,} bytes a row",
+        "decoded": f"{human_bytes(dataset.decoded_bytes)}, {dataset.row_bytes:,} bytes a row",
         "decoded at once": f"{number_text(dataset.chunk_rows)} rows",
     }
     if dataset.column_names is not None:

@@ -38,9 +38,9 @@ class Done(NamedTuple):
 
 
 class Distrff:
-    """Runs commands; those that need workers find them at `scheduler`."""
+    """Runs commands; those that may have workers find them at `scheduler`, if it is given."""
 
-    def __init__(self, scheduler: str) -> None:
+    def __init__(self, scheduler: str | None = None) -> None:
         self._runner = CliRunner()
         self._scheduler = scheduler
 
@@ -48,7 +48,7 @@ class Distrff:
         words = [str(arg) for arg in args]
         command = main.get_command(click.Context(main), words[0])
         with_workers = command is not None and any(param.name == "scheduler" for param in command.params)
-        if with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
+        if self._scheduler and with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)

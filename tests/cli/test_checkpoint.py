@@ -76,27 +76,35 @@ def test_a_place_that_becomes_read_only_costs_no_model(fit, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_it_is_told_to_end_and_goes_on(distrff, stored, tmp_path):
-    """SIGTERM in the middle of a pass; `inspect` says how far the fit is; the bits are the same."""
+@pytest.mark.parametrize(
+    ("number", "workers", "code", "told"),
+    [
+        (signal.SIGTERM, ("--workers", 1), 143, "ended by SIGTERM"),
+        (signal.SIGTERM, (), 143, "ended by SIGTERM"),
+        (signal.SIGINT, (), 130, "interrupted"),
+    ],
+)
+def test_it_is_told_to_end_and_goes_on(distrff, stored, tmp_path, number, workers, code, told):
+    """A signal in the middle of a pass; `inspect` says how far the fit is; the bits are the same."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200_000, 4), dtype=np.float32)
     data, kept = stored("d.zarr", X=X, y=X[:, 0] * X[:, 1]), tmp_path / "kept"
     words = (data, "--n-components", 1024, "--length-scale", 1, "--alpha", 1, "--random-state", 0)
     process = start(
         *DISTRFF, "fit", *words, "--out", tmp_path / "m.zarr",
-        "--checkpoint", kept, "--checkpoint-every", "0.2", "--workers", "1",
+        "--checkpoint", kept, "--checkpoint-every", "0.2", *workers,
     )  # fmt: skip
     wait_until(lambda: list(kept.glob("sums/*/*.part")) or process.poll() is not None, 120)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (143, ""), stderr
+    assert (process.returncode, stdout) == (code, ""), stderr
     assert stderr.splitlines()[-1] == (
-        f"distrff: ended by SIGTERM; what is finished is in {kept}: the same fit goes on from there"
+        f"distrff: {told}; what is finished is in {kept}: the same fit goes on from there"
     )
-    told = distrff("inspect", kept, "--json").json
-    assert (told["model"], told["solver"], told["n_samples"]) == ("KernelRidge", "gram", len(X))
-    assert told["passes done"] < told["passes planned"]
-    assert told["last write"] <= time.strftime("%Y-%m-%d %H:%M:%S")
+    found = distrff("inspect", kept, "--json").json
+    assert (found["model"], found["solver"], found["n_samples"]) == ("KernelRidge", "gram", len(X))
+    assert found["passes done"] < found["passes planned"]
+    assert found["last write"] <= time.strftime("%Y-%m-%d %H:%M:%S")
     done = distrff("fit", *words, "--out", tmp_path / "m.zarr", "--checkpoint", kept)
     assert done.code == 0, done
     assert not kept.exists()

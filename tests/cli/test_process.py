@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 import distrff as drf
+from distrff.utils.serialize import digest_of
 from tests.support.commands import DISTRFF, interrupt, run, start, wait_until
 
 D4096 = ("--n-components", 4096, "--alpha", 1, "--length-scale", 1)
@@ -31,6 +32,13 @@ def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
     scored = distrff_process("score", tmp_path / "m.zarr", rows.zarr, "--workers", 1, "--json")
     assert scored.json["n_samples"] == 600
     assert scored.told == []
+    # With the bits of this process, in which few rows are fitted without such options.
+    seeded = ("fit", rows.zarr, "--n-components", 64, "--random-state", 0, "--json")
+    few = distrff_process(*seeded, "--out", tmp_path / "here.zarr")
+    assert (few.json["workers"], few.json["status"]) == (1, "CONVERGED")
+    assert distrff_process(*seeded, "--out", tmp_path / "there.zarr", "--workers", 2).json["workers"] == 2
+    models = [drf.load_model(tmp_path / name) for name in ("here.zarr", "there.zarr")]
+    assert digest_of(models[0].coef, models[0].intercept) == digest_of(models[1].coef, models[1].intercept)
     refused = distrff_process("score", tmp_path / "nothing.zarr", rows.zarr, "--json")
     assert (refused.code, refused.stdout, len(refused.told)) == (2, "", 1)
     assert refused.told[0].startswith("distrff: ")
