@@ -114,13 +114,13 @@ _HELP = {
     "counts, amounts; of svc the hinge or its square.",
     "model": "Numbers by ridge, or by other losses by regressor; labels by ridge-classifier, svc and "
     "likelihood; principal components by pca.",
-    "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
-    "--features auto has this number unless it chooses binning or equispaced features.",
+    "n_components": "Number of features; auto, for --features auto alone, takes as many as pay; of "
+    "--features equispaced the most, by default up to 1,048,576.  [default: auto, or 1024 of other maps]",
     "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
     "chooses it from sums over all rows.  [default: 1.5]",
     "random_state": "Seed; by default a fresh one, which the result names.",
-    "scale": "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
-    "stay sparse.",
+    "scale": "Bring columns to mean 0 and deviation 1, before that by signed logarithms (log) or ranks made "
+    "normal (quantile); auto chooses with --features auto, is else standard, and only divides sparse rows.",
     "solver": "For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
     "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
     "tol": "Relative duality gap to be reached; of cg and equispaced features the relative residual.",
@@ -135,6 +135,7 @@ _GIVEN: dict[str, dict[str, Any]] = {
     "include_std": {"is_flag": True, "default": None},
     "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
     "length_scale": {"type": Value("float, tuple"), "metavar": "auto|ard|NUMBER|NUMBER,..."},
+    "n_components": {"type": Value("int"), "metavar": "auto|INTEGER", "default": None},
     "metric": {"type": click.Choice(["learned"])},
     "model": {"type": click.Choice([*MODELS]), "default": "ridge"},
     "nu": {"type": Value("float"), "metavar": "auto|NUMBER"},
@@ -161,7 +162,8 @@ def option(name: str) -> Any:
 
 map_options = _options(
     "Feature map and kernel",
-    "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period trend metric form "
+    "features n_components max_components min_gain effort n_grids n_bins kernel nu length_scale kernel_tol "
+    "bounds period trend metric form "
     "sampling landmarks scale random_state",
 )
 fold_options = together(

@@ -1,4 +1,4 @@
-"""The charts of the report page: the curves of the plots as <svg> elements in the colours of the page."""
+"""The report page below its facts: sections of a fit, and its charts as <svg> in the colours of the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from html import escape
 from itertools import pairwise
@@ -18,7 +18,19 @@ import numpy as np
 
 from distrff.diagnostics import plots
 from distrff.diagnostics.plots import COLORS, NEAR, known_numbers
-from distrff.utils.text import Chart, column_text, number_text
+from distrff.diagnostics.quality import OF_VARIANCE
+from distrff.utils.text import (
+    Bars,
+    Chart,
+    Items,
+    Part,
+    Section,
+    Table,
+    column_text,
+    human_seconds,
+    number_text,
+    quantity_text,
+)
 
 _WIDTH, _HEIGHT = 400, 250  # in points, so that text is readable on a telephone
 _AXES_HEIGHT = 150  # at least
@@ -209,3 +221,189 @@ def _described(ax: Any) -> str:
             ends = [f"{number_text(y)} at {number_text(x)}" for y, x in (known[0], known[-1])]
             sentences[-1] = f"{label}: {len(known)} points, lowest {ends[0]}, highest {ends[1]}."
     return " ".join(sentences)
+
+
+# The sections of a fit.
+
+_MAX_BARS = 20
+_MAX_CANDIDATES = 12  # as rows
+
+_Parts = list[Part]
+
+
+def solver_sections(
+    report: Mapping[str, Any], charts: Mapping[str, Chart], choices: Sequence[str]
+) -> list[Section]:
+    """The sections below the facts of a fit; `charts` are given by heading.
+
+    `choices` say in words how columns and size were chosen.
+    """
+    parts: dict[str, _Parts] = {heading: [chart] for heading, chart in charts.items()}
+    known = report.get("history") or {}
+    if known.get("dual"):
+        # Enough digits to distinguish two close bounds.
+        dual, primal = (
+            "–" if one is None else f"{one:.7g}" for one in (known["dual"][-1], known["primal"][-1])
+        )
+        bounds = (
+            f"The optimum lies between {dual} and the objective of this model, {primal}; "
+            f"for one class against the rest if there are several."
+        )
+        parts.setdefault("The optimum", []).append(bounds)
+    search = report.get("length_scale_search") or {}
+    if search.get("column_scale"):
+        parts["Learned widths"] = _relevance(report, search)
+    if search.get("settings"):
+        parts["Kernels that were tried"] = _settings(search)
+    if search.get("likely"):
+        parts["Kernels that were tried"] = _likely(search["likely"])
+    if search.get("column_shares"):
+        parts["Columns and directions that matter"] = _metric(report, search)
+    shares = report.get("explained_variance_ratio")
+    if shares:
+        bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_BARS])]
+        parts["Variance along the components"] = [Bars(bars)]
+    if report.get("plan"):
+        parts["Plan against measured"] = [_plan(report, report["plan"])]
+    parts["Time"] = _time(report)
+    sections = [Section(heading, shown) for heading, shown in parts.items() if shown]
+    if report.get("candidates"):
+        shown = [*_candidates(report["candidates"]), *([Items(choices)] if choices else [])]
+        sections.append(Section("Maps that were tried", shown, wide=True))
+    return sections
+
+
+def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
+    """A table of the best candidates and of the chosen one."""
+    rows = [
+        [
+            f"{one['candidate']} (chosen)" if one["chosen"] else one["candidate"],
+            f"{number_text(one['error'])} ± {number_text(one['spread'])}",
+            one["expected"],
+            one["flops"],
+            human_seconds(one["seconds"]),
+        ]
+        for rank, one in enumerate(candidates)
+        if rank < _MAX_CANDIDATES or one["chosen"]
+    ]
+    left_out = len(candidates) - len(rows)
+    more = f" {left_out} more are not shown." if left_out else ""
+    criterion = candidates[0]["criterion"]
+    unit = ", in units of the targets' variance" if criterion == OF_VARIANCE else ""
+    legend = (
+        f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
+        f"that each reached; expected is that of all rows and features. One width, widths that are shrunk "
+        f"afterwards, or a cheaper map may be preferred where errors hardly differ.{more}"
+    )
+    return [Table(["candidate", "held-out error", "expected error", "flops", "time"], rows), legend]
+
+
+def _settings(search: Mapping[str, Any]) -> _Parts:
+    """A table of the best kernels of equispaced features, and how many there were."""
+    tried, left_out = search["settings"], search["left_out"]
+    rows = [
+        [one["kernel"], number_text(one["alpha"]), number_text(one["error"])]
+        for one in tried[:_MAX_CANDIDATES]
+    ]
+    legend = (
+        f"The best of {len(tried)} kernels, each at its best alpha of a coarse grid: the mean squared error "
+        f"on the rows of one fold. All folds then decide between the best few."
+    )
+    if left_out:
+        legend += (
+            f" {len(left_out)} more have widths that the lattice of frequencies does not resolve, "
+            f"such as {left_out[0]}."
+        )
+    return [Table(["kernel", "alpha", "held-out error"], rows), legend]
+
+
+def _likely(likely: Sequence[Mapping[str, Any]]) -> _Parts:
+    """A table of the most likely kernels of a map."""
+    least = min(one["minus_two_log_likelihood"] for one in likely)
+    legend = (
+        "The most likely kernel of one term, and that of two where rows ask for a second: widths, "
+        "directions, smoothness, shares and alpha together, by all rows."
+    )
+    columns, rows = ["kernel", "alpha"], [[one["kernel"], number_text(one["alpha"])] for one in likely]
+    if len(likely) > 1:
+        columns.append("−2·log L")
+        for row, one in zip(rows, likely, strict=True):
+            row.append(number_text(one["minus_two_log_likelihood"] - least))
+        legend += (
+            " Of two, the held-out error decides. The last column is minus twice the logarithm of the "
+            "likelihood, from the least one on."
+        )
+    return [Table(columns, rows), legend]
+
+
+def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
+    """Bars of the columns and the directions by their shares of the squared length of gradients."""
+    columns = zip(_names(report, search["column_shares"]), search["column_shares"], strict=True)
+    directions = [(f"direction {i}", share) for i, share in enumerate(search["directions"], 1)]
+    legend = "How much of the squared length of f's gradients lies along each column and each direction."
+    parts: _Parts = [legend]
+    for kind, shares in (("columns", columns), ("directions", directions)):
+        bars = [(name, share, f"{share:.1%}") for name, share in shares]
+        parts += _ranked(bars, f"{kind} of smaller shares")
+    return parts
+
+
+def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
+    """Bars of the columns with the shortest learned widths in units of their standard deviations."""
+    widths = search["length_scale"]
+    found = zip(_names(report, widths), search["column_scale"], widths, strict=True)
+    bars = [(name, scale / width, number_text(width)) for name, scale, width in found]
+    legend = (
+        "The longer a bar, the faster the model may vary along its column: it is the deviation of the column "
+        "over its width, which stands beside it, in the units that the model sees."
+    )
+    return [*_ranked(bars, "columns of longer widths"), legend]
+
+
+def _names(report: Mapping[str, Any], columns: Sequence[Any]) -> Sequence[str]:
+    return report.get("column_names") or [f"column {j}" for j in range(len(columns))]
+
+
+def _ranked(bars: list[tuple[str, float, str]], others: str) -> _Parts:
+    """The longest bars, and how many others are left out."""
+    ranked = sorted(bars, key=lambda bar: -bar[1])
+    left_out = len(ranked) - _MAX_BARS
+    return [Bars(ranked[:_MAX_BARS]), *([f"{left_out} {others} are not drawn."] if left_out > 0 else [])]
+
+
+def _plan(report: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
+    rows = []
+    peaks = report["planned_peak_bytes"], report["measured_peak_bytes"]
+    for name, unit, planned, measured in (
+        ("time of the fit", "s", plan["seconds"], report["seconds"]),
+        ("peak memory of a worker, above idle", "bytes", *peaks),
+        ("passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]),
+    ):
+        # Nobody asked for a plan, so no seconds were predicted; the other costs are always counted.
+        if planned is not None:
+            ratio = f"{number_text(measured / planned)} ×" if measured is not None and planned > 0 else "–"
+            rows.append([name, quantity_text(planned, unit), quantity_text(measured, unit), ratio])
+    return Table(["", "planned", "measured", "ratio"], rows)
+
+
+def _time(report: Mapping[str, Any]) -> _Parts:
+    phases = report.get("phases") or []
+    sweeps = list(zip(report["sweep_labels"], report["sweep_seconds"], strict=True))
+    parts: _Parts = [Bars(_added_up(phases))] if phases else []
+    if sweeps:
+        passes = "1 pass" if len(sweeps) == 1 else f"{len(sweeps)} passes"
+        total = human_seconds(sum(seconds for _, seconds in sweeps))
+        parts += [f"{passes} over the rows, together {total}:", Bars(_added_up(sweeps))]
+    return parts
+
+
+def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
+    """A bar of (label, seconds, seconds as text) for each label."""
+    # Light sweeps are many, and have one label.
+    by_label: dict[str, list[float]] = {}
+    for label, seconds in timed:
+        by_label.setdefault(label, []).append(seconds)
+    return [
+        (label if len(parts) == 1 else f"{label} ({len(parts)} times)", sum(parts), human_seconds(sum(parts)))
+        for label, parts in by_label.items()
+    ]

@@ -8,6 +8,7 @@ page has the same plots.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
 from distrff.errors import InputError
+from distrff.preprocessing.coding import Scaling
 from distrff.utils.text import number_text
 
 if TYPE_CHECKING:
@@ -516,19 +518,14 @@ def plot_decision_surface(
         raise InputError(f"y must have shape ({len(rows)},), got {np.shape(y)}")
     if not model.is_classifier and model.n_outputs != 1:
         raise InputError(f"a surface shows one output, but the model has {model.n_outputs}")
-    scaling = model.scaling
-    scaled = scaling.apply(rows, np.dtype(np.float64))
+    scaled = model.scaling.apply(rows, np.dtype(np.float64))
     mean = scaled.mean(axis=0)
     V = _first_components(scaled - mean)
     T = (scaled - mean) @ V.T
     axes = [_grid(t, resolution) for t in T.T]
-    # From the plane back to the columns as rows have them, which the model scales again.
     points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2) @ V + mean
-    if scaling.scale is not None:
-        points = points * scaling.scale
-    if scaling.shift is not None:
-        points = points + scaling.shift
-    values = np.asarray(model.predict(points))
+    # The plane is one of scaled columns, and not every scaling has an inverse.
+    values = np.asarray(replace(model, scaling=Scaling(), steps=None).predict(points))
     ax = new_axes(ax)
     if model.is_classifier:
         _draw_classes(ax, axes, values, model.targets.classes, T, y)

@@ -10,7 +10,6 @@ from distrff.diagnostics.quality import OF_VARIANCE, quality_lines, quality_sect
 from distrff.errors import DataWarning, InputError, warn
 from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import (
-    Bars,
     Chart,
     Facts,
     Items,
@@ -20,10 +19,8 @@ from distrff.utils.text import (
     html_card,
     html_page,
     human_bytes,
-    human_seconds,
     kernel_text,
     number_text,
-    quantity_text,
 )
 
 
@@ -55,6 +52,11 @@ class FitReport(StrictMapping):
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
         `chosen` is the first one that fits in memory
+    scale_search : the functions of the columns that were tried, with their held-out `errors`, and `scale`,
+        the one that was taken
+    size_search : of a number of features that was chosen, the held-out errors of small models (`curve`); the
+        share `expected_fall` by which twice as many features are expected to lower the model's error, and
+        `times_the_flops`, what they take
     expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     training_r2 : of ridge, the share of the targets' variance explained on the fitted rows, for each target
@@ -133,7 +135,10 @@ class FitReport(StrictMapping):
         fitted: list[Part] = [Facts(facts)]
         if self["notes"]:
             fitted.append(Items(self["notes"]))
-        return [Section("What was fitted", fitted, wide=True), *_sections(self, charts)]
+        from distrff.diagnostics.pages import solver_sections  # for those who look at them
+
+        choices = [*choice_of_columns(self), *choice_of_size(self)]
+        return [Section("What was fitted", fitted, wide=True), *solver_sections(self, charts, choices)]
 
     def _title(self) -> str:
         return f"Fit of {self['model']}"
@@ -151,6 +156,8 @@ class FitReport(StrictMapping):
             yield f"rows held out: {folds_text(r['folds'])}"
         if r.get("candidates"):
             yield self._choice_line()
+            yield from choice_of_columns(r)
+            yield from choice_of_size(r)
         if r.get("kernel"):
             yield f"kernel {kernel_text(r['kernel'])}".replace("\u200b", "")  # no breaks in a terminal
         yield self._objective_line()
@@ -195,14 +202,41 @@ class FitReport(StrictMapping):
         return f"alpha {_range_of_many(r['alpha']) or r['alpha']}{score}"
 
 
+_SCALES = {"standard": "as they are", "log": "by logarithms", "quantile": "by ranks made normal"}
+
+
+def choice_of_columns(report: Mapping[str, Any]) -> Iterator[str]:
+    """How the columns enter the map, and why, in one line."""
+    if search := report.get("scale_search"):
+        others = [
+            f"{_SCALES[name]} {number_text(error)}"
+            for name, error in search["errors"].items()
+            if name != search["scale"]
+        ]
+        own = number_text(search["errors"][search["scale"]])
+        yield (
+            f"all columns {_SCALES[search['scale']]}: the held-out {search['criterion']} of small models is "
+            f"{own}; {', '.join(others)}"
+        )
+
+
+def choice_of_size(report: Mapping[str, Any]) -> Iterator[str]:
+    """What more features would bring, as it was expected before the fit, and by its learning curve."""
+    if search := report.get("size_search"):
+        n, held_out = search["n_components"], report.get("learning_curve") or []
+        yield (
+            f"{n:,} features: twice as many were expected to lower the held-out error by "
+            f"{search['expected_fall']:.2%}, for {search['times_the_flops']:.1f} times the flops"
+        )
+        if len(held_out) > 1 and None not in (held_out[-2][1], held_out[-1][1]) and held_out[-2][1] > 0:
+            fall = 1 - held_out[-1][1] / held_out[-2][1]
+            yield f"the last doubling of the features has lowered the error of the fit by {fall:.2%}"
+
+
 # The report page, and the card of a notebook.
 
-_MAX_BARS = 20
-_MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
 _MAX_ALPHAS = 10
-
-_Parts = list[Part]
 
 
 def folds_text(folds: Mapping[str, Any] | None) -> str | None:
@@ -272,178 +306,6 @@ def _range_of_many(values: Any) -> str | None:
         return None
     low, middle, high = (number_text(f(values)) for f in (min, median, max))
     return f"of {len(values)} targets from {low} to {high}, median {middle}"
-
-
-def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart]) -> list[Section]:
-    """The sections below the facts of a fit; `charts` are given by heading."""
-    parts: dict[str, _Parts] = {heading: [chart] for heading, chart in charts.items()}
-    known = report.get("history") or {}
-    if known.get("dual"):
-        # Enough digits to distinguish two close bounds.
-        dual, primal = (
-            "–" if one is None else f"{one:.7g}" for one in (known["dual"][-1], known["primal"][-1])
-        )
-        bounds = (
-            f"The optimum lies between {dual} and the objective of this model, {primal}; "
-            f"for one class against the rest if there are several."
-        )
-        parts.setdefault("The optimum", []).append(bounds)
-    search = report.get("length_scale_search") or {}
-    if search.get("column_scale"):
-        parts["Learned widths"] = _relevance(report, search)
-    if search.get("settings"):
-        parts["Kernels that were tried"] = _settings(search)
-    if search.get("likely"):
-        parts["Kernels that were tried"] = _likely(search["likely"])
-    if search.get("column_shares"):
-        parts["Columns and directions that matter"] = _metric(report, search)
-    shares = report.get("explained_variance_ratio")
-    if shares:
-        bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_BARS])]
-        parts["Variance along the components"] = [Bars(bars)]
-    if report.get("plan"):
-        parts["Plan against measured"] = [_plan(report, report["plan"])]
-    parts["Time"] = _time(report)
-    sections = [Section(heading, shown) for heading, shown in parts.items() if shown]
-    if report.get("candidates"):
-        sections.append(Section("Maps that were tried", _candidates(report["candidates"]), wide=True))
-    return sections
-
-
-def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
-    """A table of the best candidates and of the chosen one."""
-    rows = [
-        [
-            f"{one['candidate']} (chosen)" if one["chosen"] else one["candidate"],
-            f"{number_text(one['error'])} ± {number_text(one['spread'])}",
-            one["expected"],
-            one["flops"],
-            human_seconds(one["seconds"]),
-        ]
-        for rank, one in enumerate(candidates)
-        if rank < _MAX_CANDIDATES or one["chosen"]
-    ]
-    left_out = len(candidates) - len(rows)
-    more = f" {left_out} more are not shown." if left_out else ""
-    criterion = candidates[0]["criterion"]
-    unit = ", in units of the targets' variance" if criterion == OF_VARIANCE else ""
-    legend = (
-        f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
-        f"that each reached; expected is that of all rows and features. One width, widths that are shrunk "
-        f"afterwards, or a cheaper map may be preferred where errors hardly differ.{more}"
-    )
-    return [Table(["candidate", "held-out error", "expected error", "flops", "time"], rows), legend]
-
-
-def _settings(search: Mapping[str, Any]) -> _Parts:
-    """A table of the best kernels of equispaced features, and how many there were."""
-    tried, left_out = search["settings"], search["left_out"]
-    rows = [
-        [one["kernel"], number_text(one["alpha"]), number_text(one["error"])]
-        for one in tried[:_MAX_CANDIDATES]
-    ]
-    legend = (
-        f"The best of {len(tried)} kernels, each at its best alpha of a coarse grid: the mean squared error "
-        f"on the rows of one fold. All folds then decide between the best few."
-    )
-    if left_out:
-        legend += (
-            f" {len(left_out)} more have widths that the lattice of frequencies does not resolve, "
-            f"such as {left_out[0]}."
-        )
-    return [Table(["kernel", "alpha", "held-out error"], rows), legend]
-
-
-def _likely(likely: Sequence[Mapping[str, Any]]) -> _Parts:
-    """A table of the most likely kernels of a map."""
-    least = min(one["minus_two_log_likelihood"] for one in likely)
-    legend = (
-        "The most likely kernel of one term, and that of two where rows ask for a second: widths, "
-        "directions, smoothness, shares and alpha together, by all rows."
-    )
-    columns, rows = ["kernel", "alpha"], [[one["kernel"], number_text(one["alpha"])] for one in likely]
-    if len(likely) > 1:
-        columns.append("−2·log L")
-        for row, one in zip(rows, likely, strict=True):
-            row.append(number_text(one["minus_two_log_likelihood"] - least))
-        legend += (
-            " Of two, the held-out error decides. The last column is minus twice the logarithm of the "
-            "likelihood, from the least one on."
-        )
-    return [Table(columns, rows), legend]
-
-
-def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
-    """Bars of the columns and the directions by their shares of the squared length of gradients."""
-    columns = zip(_names(report, search["column_shares"]), search["column_shares"], strict=True)
-    directions = [(f"direction {i}", share) for i, share in enumerate(search["directions"], 1)]
-    legend = "How much of the squared length of f's gradients lies along each column and each direction."
-    parts: _Parts = [legend]
-    for kind, shares in (("columns", columns), ("directions", directions)):
-        bars = [(name, share, f"{share:.1%}") for name, share in shares]
-        parts += _ranked(bars, f"{kind} of smaller shares")
-    return parts
-
-
-def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
-    """Bars of the columns with the shortest learned widths in units of their standard deviations."""
-    widths = search["length_scale"]
-    found = zip(_names(report, widths), search["column_scale"], widths, strict=True)
-    bars = [(name, scale / width, number_text(width)) for name, scale, width in found]
-    legend = (
-        "The longer a bar, the faster the model may vary along its column: it is the deviation of the column "
-        "over its width, which stands beside it, in the units that the model sees."
-    )
-    return [*_ranked(bars, "columns of longer widths"), legend]
-
-
-def _names(report: Mapping[str, Any], columns: Sequence[Any]) -> Sequence[str]:
-    return report.get("column_names") or [f"column {j}" for j in range(len(columns))]
-
-
-def _ranked(bars: list[tuple[str, float, str]], others: str) -> _Parts:
-    """The longest bars, and how many others are left out."""
-    ranked = sorted(bars, key=lambda bar: -bar[1])
-    left_out = len(ranked) - _MAX_BARS
-    return [Bars(ranked[:_MAX_BARS]), *([f"{left_out} {others} are not drawn."] if left_out > 0 else [])]
-
-
-def _plan(report: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
-    rows = []
-    peaks = report["planned_peak_bytes"], report["measured_peak_bytes"]
-    for name, unit, planned, measured in (
-        ("time of the fit", "s", plan["seconds"], report["seconds"]),
-        ("peak memory of a worker, above idle", "bytes", *peaks),
-        ("passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]),
-    ):
-        # Nobody asked for a plan, so no seconds were predicted; the other costs are always counted.
-        if planned is not None:
-            ratio = f"{number_text(measured / planned)} ×" if measured is not None and planned > 0 else "–"
-            rows.append([name, quantity_text(planned, unit), quantity_text(measured, unit), ratio])
-    return Table(["", "planned", "measured", "ratio"], rows)
-
-
-def _time(report: Mapping[str, Any]) -> _Parts:
-    phases = report.get("phases") or []
-    sweeps = list(zip(report["sweep_labels"], report["sweep_seconds"], strict=True))
-    parts: _Parts = [Bars(_added_up(phases))] if phases else []
-    if sweeps:
-        passes = "1 pass" if len(sweeps) == 1 else f"{len(sweeps)} passes"
-        total = human_seconds(sum(seconds for _, seconds in sweeps))
-        parts += [f"{passes} over the rows, together {total}:", Bars(_added_up(sweeps))]
-    return parts
-
-
-def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
-    """A bar of (label, seconds, seconds as text) for each label."""
-    # Light sweeps are many, and have one label.
-    by_label: dict[str, list[float]] = {}
-    for label, seconds in timed:
-        by_label.setdefault(label, []).append(seconds)
-    return [
-        (label if len(parts) == 1 else f"{label} ({len(parts)} times)", sum(parts), human_seconds(sum(parts)))
-        for label, parts in by_label.items()
-    ]
 
 
 # The judgement of a fit's own rows in its report.

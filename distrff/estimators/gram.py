@@ -80,7 +80,7 @@ def gram(
     cv : int, "auto" or folds, optional
         Keep the sums apart that these folds take, as for `KernelRidge`; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
-    scale : {"auto", "standard", "none"}
+    scale : {"auto", "standard", "log", "quantile", "none"}
     dtype : {"auto", "float32", "float64"}
     random_state : int or None
 
@@ -164,7 +164,7 @@ def fit_features(
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
     y : array-like, optional
         Targets, unless `data` brings them; an automatic length scale is better with them.
-    scale : {"auto", "standard", "none"}
+    scale : {"auto", "standard", "log", "quantile", "none"}
         As the rows will be scaled before they meet the map.
     random_state : int or None
         Seed, unless the map has its own.

@@ -347,9 +347,13 @@ class KernelRidge(NumberEstimator, RidgeEstimator):
     fold_by : {"hash", "contiguous"}
         With a number of folds: rows at random, or runs of consecutive rows.
     fit_intercept : bool, default=True
-    scale : {"auto", "standard", "none"}
-        "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
-        sparse rows are only divided, by √(Σs·x²/Σs), and stay sparse.
+    scale : {"auto", "standard", "log", "quantile", "none"}
+        "standard" brings columns to mean 0 and deviation 1 first, "log" and "quantile" after they were bent
+        for heavy tails: by sign(x − m)·log(1 + |x − m|/u) with the median m and the median u of the |x − m|
+        above 0, or by the normal scores Φ⁻¹ of their ranks, of new values between those of the fit's sample
+        (not of sparse rows). "auto" is "standard" for dense columns, unless `AutoFeatures` finds that one of
+        the others has a smaller held-out error; columns of sparse rows are only divided, by √(Σs·x²/Σs), and
+        stay sparse.
         After either a dense column of one value, or a sparse one of zeros, has no effect in later rows.
     dtype : {"auto", "float32", "float64"}
         Of features and products; their sums are float64. "auto" takes float32 if all

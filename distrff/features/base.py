@@ -26,6 +26,7 @@ from distrff.features.fitted import (
 )
 from distrff.kernels.base import LEARNED, Kernel, MetricFactor
 from distrff.kernels.stationary import Gaussian
+from distrff.preprocessing.coding import Moments, Scaling
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import group_of, resolve_seed, stream
 
@@ -75,6 +76,9 @@ class RowSource(Protocol):
 
     def of_map(self, features: Any) -> RowSource:
         """The same rows for a fit of this map."""
+
+    def scaled(self, scaling: Scaling) -> RowSource:
+        """The same rows, as they are without any scaling, in another one."""
 
     def check_size(self, n_features: int) -> None:
         """Raise PlanRefused where a model of so many features would not fit in the workers' memory."""
@@ -129,6 +133,8 @@ class Sample:
     column_names: tuple[str, ...] | None = None
     split: Split | None = None
     """As the fit's folds split the rows; None where a search draws those that it judges itself."""
+    may_be_warped: bool = False
+    """Whether a search may bend the columns."""
 
     @property
     def ranges(self) -> np.ndarray:
@@ -151,6 +157,18 @@ class Sample:
         X = self.X if self.column_scale is None else self.X * self.column_scale
         X = X if self.column_shift is None else X + self.column_shift
         return replace(self, X=X, column_scale=None, column_shift=None)
+
+    def warped(self, name: str) -> tuple[Sample, Scaling]:
+        """The sample with its columns, as they were, bent by a function of `WARPS` and scaled again."""
+        own = self.in_own_units()
+        moments = Moments.of(own.X, self.weights)
+        if self.column_ranges is not None:
+            low, high = self.column_ranges
+            moments = replace(moments, min=low, max=high)
+        scaling = Scaling.warped(name, own.X, self.weights, moments).without_constants(moments)
+        X, source = scaling.apply(own.X, np.dtype(np.float64)), self.row_source.scaled(scaling)
+        bent = replace(self, X=X, row_source=source, column_scale=scaling.scale, column_shift=scaling.shift)
+        return bent, scaling
 
     def shuffled_rows(self, name: str) -> np.ndarray:
         """The numbers of the rows of positive weight in the random order of that name."""
@@ -191,6 +209,9 @@ class RowsInMemory:
 
     def of_map(self, features: Any) -> RowSource:
         return self
+
+    def scaled(self, scaling: Scaling) -> RowSource:
+        return RowsInMemory(scaling.apply(self.X, np.dtype(np.float64)), self.sample_weight)
 
     def check_size(self, n_features: int) -> None:
         """Rows in memory have no workers."""
@@ -309,6 +330,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def freeze(self, sample: Sample) -> FittedMap:
         """The fitted map, once all is decided."""
         raise NotImplementedError
+
+    @property
+    def size_limit(self) -> str | None:
+        """The parameter that bounds the number of features where a fit chooses it."""
+        return None
 
     @property
     def chooses_weights(self) -> bool:

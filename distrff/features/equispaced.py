@@ -573,6 +573,10 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         places = [j for j in range(n_columns) if j not in own]
         return places, places * self._is_linear + own
 
+    @property
+    def size_limit(self) -> str | None:
+        return "n_components" if self.n_components is None else None
+
     def outline(self, n_columns: int, n_rows: int) -> MapOutline:
         search_flops = float(PILOT_ROWS) ** 3 * 60 if self.chooses else 0.0
         n_places, _ = self.sizes(n_columns)

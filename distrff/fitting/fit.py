@@ -33,6 +33,7 @@ from distrff.io.dataset import Dataset
 from distrff.io.storage import saving_buffer_bytes
 from distrff.preprocessing.coding import (
     MAX_COLUMNS,
+    WARPS,
     ClassTargets,
     Moments,
     MultilabelTargets,
@@ -76,15 +77,15 @@ def begin(
 
 
 def within_memory(fit: FitContext) -> FitContext:
-    """The fit with as many equispaced features at most as memory allows, where their number is free."""
-    # The kernel that a fit finds decides how many it takes, mostly far fewer than the default limit: that a
-    # plan for so many does not fit is no reason to refuse one.
-    features: Any = fit.problem.features
-    if not fit.problem.is_equispaced or features.n_components is not None:
+    """The fit with as many features at most as memory allows, where their number is free."""
+    # The fit decides how many it takes, mostly far fewer than the limit: that a plan for so many does not fit
+    # is no reason to refuse one.
+    features = fit.problem.features
+    if features is None or features.size_limit is None:
         return fit
     n = most = fit.outline().n_features
     # Halving misses the largest number by a factor of two at most; each try counts a whole plan.
-    while n > _FEW_FEATURES:
+    while n > _FEWEST_FEATURES:
         try:
             choose(fit, _presumed_outputs(fit), n)
             break
@@ -92,10 +93,11 @@ def within_memory(fit: FitContext) -> FitContext:
             n //= 2
     if n == most:
         return fit
-    return replace(fit, problem=replace(fit.problem, features=clone(features).set_params(n_components=n)))
+    limited = clone(features).set_params(**{features.size_limit: n})
+    return replace(fit, problem=replace(fit.problem, features=limited))
 
 
-_FEW_FEATURES = 2**12
+_FEWEST_FEATURES = 2**8
 
 
 # The choice of a solver.
@@ -329,6 +331,7 @@ def prepare(fit: FitContext) -> PreparedFit:
     # Only a map that was chosen now can say so this late.
     if Trait.OWN_UNITS in features.specification_.traits:
         scaling = Scaling()
+    scaling = getattr(features, "scaling_", None) or scaling  # of a search that bent the columns
     # What follows is planned and counted for the map that was chosen, where one was.
     chosen: FeatureMap = getattr(features, "map_", features)  # type: ignore[assignment]
     fit = replace(fit, problem=replace(problem, features=chosen))
@@ -462,6 +465,9 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
 
     Without one it warns where the deviations of columns differ much.
     """
+    if scale in WARPS:
+        sample = statistics.sample()
+        return Scaling.warped(scale, sample.X, sample.sample_weight, statistics.columns)
     if scale == "auto" and dataset.is_sparse:
         # Shifted columns would have no zeros any more.
         return Scaling.uncentred(statistics.columns)
@@ -595,6 +601,7 @@ def _fitted_map(
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
         split=_split_by_folds(fit.problem.held_out, statistics.sample()),
+        may_be_warped=fit.problem.scale == "auto",
         # A penalty belongs to sums over rows; the search divides its own sums by their weight.
         penalty=penalty and penalty / weight_of_rows(statistics, targets),
     )
@@ -664,3 +671,6 @@ class _RowsOfFit:
 
     def of_map(self, features: FeatureMap) -> _RowsOfFit:
         return replace(self, fit=replace(self.fit, problem=replace(self.fit.problem, features=features)))
+
+    def scaled(self, scaling: Scaling) -> _RowsOfFit:
+        return replace(self, scaling=scaling)

@@ -145,6 +145,8 @@ def of_map(features: FeatureMap | None) -> dict[str, Any]:
         "length_scale": getattr(kernel, "length_scale", None),
         "length_scale_search": getattr(features, "length_scale_search_", None),
         "candidates": getattr(features, "candidates_", None),
+        "scale_search": getattr(features, "scale_search_", None),
+        "size_search": getattr(features, "size_search_", None),
         "expected_collisions": getattr(features, "expected_collisions_", None),
     }
 

@@ -143,7 +143,8 @@ def what_is_wrong(model: Model) -> str | None:
 
 def _predict_a_row(model: Model) -> None:
     # A row that is sound for this model: of bounds their middle, else the mean, which is scaled to zero.
-    X = model.specification.example if model.scaling.shift is None else model.scaling.shift[None, :]
+    shift = model.scaling.shift
+    X = model.specification.example if shift is None or model.scaling.warp else shift[None, :]
     # Numbers of a forged file may overflow; shapes and exceptions are what counts here.
     with np.errstate(all="ignore"):
         F = model.decision(X)

@@ -70,6 +70,10 @@ def _refit(model: Model, parameters: Mapping[str, Any]) -> dict[str, Any]:
 def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
     if scaling.scale is None:
         return []
+    if scaling.warp is not None:
+        raise InputError(
+            "scikit-learn has no part for columns by their logarithms or ranks; fit with scale='standard'"
+        )
     scaler = StandardScaler(with_mean=scaling.shift is not None)
     scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.scale, np.square(scaling.scale)
     scaler.n_features_in_ = n_columns

@@ -65,7 +65,7 @@ def test_the_defaults():
     assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "auto", "auto")
     assert estimator.fit_intercept
     assert isinstance(estimator.features, AutoFeatures)
-    assert estimator.features.n_components == 1024
+    assert estimator.features.n_components == "auto"
     assert estimator.features.maps is None  # all that the model can have
 
 
@@ -120,7 +120,7 @@ LEVERAGE = "--features nystroem --landmarks leverage --n-components 33"
         ("--features linear", LinearFeatures()),
         ("--n-components 64", AutoFeatures(64)),
         ("--features auto --n-components 64", AutoFeatures(64)),
-        ("--include-std", AutoFeatures(1024, maps=("fourier", "nystroem", "equispaced"))),
+        ("--include-std", AutoFeatures(maps=("fourier", "nystroem", "equispaced"))),
         ("--features fourier", FourierFeatures(Gaussian("auto"), 1024)),
         ("--form phase", FourierFeatures(Gaussian("auto"), 1024, form="phase")),
         ("--sampling qmc", FourierFeatures(Gaussian("auto"), 1024, sampling="qmc")),

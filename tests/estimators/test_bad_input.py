@@ -193,7 +193,7 @@ FEW_ROWS = "alpha='cv' needs at least 901 rows here, but there is only n_samples
         ({"alpha": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ({"alpha": "cv", "cv": 901}, FEW_ROWS),
         ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
-        ({"scale": True}, "scale must be one of 'auto', 'standard', 'none', got True"),
+        ({"scale": True}, "scale must be one of 'auto', 'standard', 'log', 'quantile', 'none', got True"),
         ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
         ({"solver": "lbfgs"}, "solver must be one of 'auto', 'gram', 'cg', 'sgd', got 'lbfgs'"),
         ({"solver": "cg", "alpha": "cv"}, "solver='cg' solves for a given alpha and needs a number"),

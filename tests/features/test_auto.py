@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.features.search import candidates
 from distrff.utils.random import stream
 
 
@@ -47,6 +48,69 @@ def test_it_takes_bins_where_the_function_jumps() -> None:
     assert isinstance(found.map_, drf.RandomBinningFeatures), found.candidates_[:3]
     without = drf.AutoFeatures(256, maps=("fourier", "nystroem"), random_state=0).fit(X, y)
     assert not isinstance(without.map_, drf.RandomBinningFeatures)
+
+
+@pytest.mark.parametrize("with_groups", [False, True])
+def test_columns_with_heavy_tails_are_bent(with_groups: bool) -> None:
+    """The error is near that on the logarithms themselves, whatever rows are held out."""
+    H, y = smooth_rows(800, d=6)
+    X = np.exp(2 * H)
+    groups = np.arange(600) % 40 if with_groups else None
+    found = drf.KernelRidge(random_state=0).fit(X[:600], y[:600], groups=groups)
+    search = found.report_["scale_search"]
+    assert search["scale"] in ("log", "quantile")
+    assert search["errors"][search["scale"]] < 0.9 * search["errors"]["standard"]
+    assert any(line.strip().startswith("all columns by") for line in repr(found.report_).splitlines())
+    plain = drf.KernelRidge(random_state=0, scale="standard").fit(X[:600], y[:600], groups=groups)
+    assert "scale_search" not in plain.report_ or plain.report_["scale_search"] is None
+    assert 1 - found.score(X[600:], y[600:]) < 0.7 * (1 - plain.score(X[600:], y[600:]))
+
+
+def test_columns_that_may_be_coordinates_are_not_bent() -> None:
+    X, y = smooth_rows(1100, d=2)  # of fewer rows no equispaced features are tried
+    assert drf.KernelRidge(random_state=0).fit(np.exp(2 * X), y).report_["scale_search"] is None
+
+
+def test_the_report_says_why_this_size() -> None:
+    X, y = smooth_rows(4000, d=5)
+    report = drf.KernelRidge(random_state=0).fit(X, y).report_
+    search = report["size_search"]
+    assert report["n_components"] == search["n_components"] <= search["most"]
+    assert [size for size, _ in search["curve"]] == [128, 256, 512]
+    assert "times the flops" in repr(report) and "times the flops" in report.to_html()
+
+
+def test_sums_of_kernels_are_models_like_any_other(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose_a_sum(errors: Any, cost: Any, **rest: Any) -> Any:
+        return min(errors, key=lambda one: (not one.parts, errors[one].criterion))
+
+    monkeypatch.setattr(candidates, "_PROMISING", -1.0)  # any average is judged
+    monkeypatch.setattr(candidates, "choose", choose_a_sum)
+    X, y = smooth_rows(500)
+    found = drf.KernelRidge(random_state=3).fit(X[:400], y[:400])
+    chosen = found.features_.candidates_[0]
+    assert chosen["chosen"] and chosen["candidate"].count(" + ") == 2
+    assert chosen["error"] < 0.1  # that of a constant is 1
+    weights = [float(part.split(" × ")[0]) for part in chosen["candidate"].split(" + ")]
+    assert sum(weights) == pytest.approx(1, abs=0.02)  # they are shown with two digits
+    mean, std = found.predict(X[400:], return_std=True)
+    assert np.isfinite(std).all() and (std > 0).all()
+    assert found.score(X[400:], y[400:]) > 0.9
+    found.save(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "m.zarr")).predict(X[400:]), mean)
+
+
+def test_a_number_of_features_is_kept(rng: np.random.Generator) -> None:
+    X, y = smooth_rows(700, d=4)
+    found = drf.KernelRidge(drf.AutoFeatures(48, maps=("fourier", "nystroem"))).fit(X, y)
+    assert found.report_["n_components"] == 48 and found.report_["size_search"] is None
+    small = drf.KernelRidge(drf.AutoFeatures(max_components=100, maps=("nystroem",))).fit(X, y)
+    assert small.report_["n_components"] <= 100
+    with pytest.raises(InputError, match="n_components must be"):
+        drf.AutoFeatures("many").fit(X, y)
+    for name in ("effort", "min_gain"):
+        with pytest.raises(InputError, match=name):
+            drf.AutoFeatures(**{name: -1.0}).fit(X, y)
 
 
 def test_the_choice_depends_on_the_seed_alone() -> None:

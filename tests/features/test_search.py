@@ -20,6 +20,8 @@ from distrff.features.search.candidates import (
     Stage,
     choose,
     judge_candidate,
+    left_with,
+    size_that_pays,
 )
 from distrff.features.search.ridge import (
     GRIDS,
@@ -31,7 +33,7 @@ from distrff.features.search.ridge import (
 )
 from distrff.features.search.sample import HeldOutError, SearchSample, descend, halving
 from distrff.features.search.widths import single_column_r2
-from distrff.kernels.stationary import Gaussian, Laplacian
+from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 
@@ -285,3 +287,53 @@ def test_two_values_are_two_bins(rng):
     r2 = np.corrcoef(x, y)[0, 1] ** 2
     expected = 1 - (1 - r2) * 399 / 398 - 3 * np.sqrt(2) / 400
     assert shares(np.column_stack([x, np.ones(400)]), y) == pytest.approx([expected, 0.0])
+
+
+# Values out of fold, and the sizes that follow from errors.
+
+
+@pytest.mark.parametrize("n_features", [20, 60])
+def test_values_out_of_fold_are_those_of_models_without_the_fold(n_features, rng):
+    """Against ridges of NumPy in float64, each fitted anew without its fold."""
+    n, k = 150, 2
+    X, s = rng.standard_normal((n, 3)), rng.uniform(0.5, 2.0, n)
+    Y = np.c_[np.sin(X[:, 0]), X[:, 1] * X[:, 2]] + 0.2 * rng.standard_normal((n, k))
+    sample = sample_of(rng, X, Y, s)
+    kernel, alpha = Matern(1.5, nu=1.5), 1e-3
+    ridge = NystroemRidge(replace(sample, n_held_out=0, penalty=alpha), kernel, n_features)
+    F = ridge.out_of_fold(kernel, 5)
+    Z = ridge.features(kernel).astype(np.float64)
+    for fold in sample.folds(5):
+        kept = np.ones(n, bool)
+        kept[fold] = False
+        w = sample.s[kept] / sample.s[kept].sum()
+        z_mean, y_mean = w @ Z[kept], w @ sample.Y[kept]
+        A, B = Z[kept] - z_mean, sample.Y[kept] - y_mean
+        # A penalty is for each unit of weight, of four fifths of all rows.
+        G = A.T @ (sample.s[kept][:, None] * A) + alpha * 0.8 * sample.s.sum() * np.eye(n_features)
+        coef = np.linalg.solve(G, A.T @ (sample.s[kept][:, None] * B))
+        # Sums of products in float32 are off by 1e-7 of them, which the penalty of 1e-3 keeps from growing
+        # by more than a thousand.
+        np.testing.assert_allclose(F[fold], (Z[fold] - z_mean) @ coef + y_mean, atol=1e-3)
+
+
+def test_a_size_grows_while_it_pays():
+    dearness = {1024: 0.2, 2048: 1.0, 4096: 4.0, 8192: 20.0}.__getitem__
+    # Each doubling halves the error: far more than the dearest one asks for.
+    assert size_that_pays([0.4, 0.2, 0.1], 512, 4096, dearness, 0.01)[0] == 4096
+    # By a twentieth: 3.6 % more are expected, then 2.7, and 2 where 8 times 1 % are asked for.
+    size, fall = size_that_pays([1 / 0.95**2, 1 / 0.95, 1.0], 512, 8192, dearness, 0.01)
+    assert size == 2048 and fall == pytest.approx(0.05 * 0.75**3)
+    # Flat, and rising: noise promises nothing.
+    assert size_that_pays([1.0, 1.0, 1.0], 512, 8192, dearness, 0.01) == (512, 0.0)
+    assert size_that_pays([0.9, 1.0, 1.1], 512, 8192, dearness, 0.01) == (512, 0.0)
+    assert size_that_pays([0.0, 0.0, 0.0], 512, 8192, dearness, 0.01) == (512, 0.0)
+    # A larger share must be gained where less is worth it.
+    assert size_that_pays([1 / 0.95**2, 1 / 0.95, 1.0], 512, 8192, dearness, 0.05)[0] == 512
+
+
+def test_the_error_that_is_left_falls_with_the_size():
+    errors = [0.4, 0.2, 0.1]
+    shares = [left_with(errors, 512, size) for size in (256, 512, 1024, 2048)]
+    assert shares[:2] == [1.0, 1.0]
+    assert shares[2] == pytest.approx(1 - 0.375) and shares[3] == pytest.approx(0.625 * (1 - 0.375 * 0.75))

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.base import clone
 
 from distrff.errors import InputError, PlanRefused
 from distrff.features.base import FeatureMap, RowSource, Sample, sample_rows
@@ -28,10 +29,9 @@ from distrff.features.search.metric import (
     metric_shares,
     scales_of,
 )
-from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, best_width
+from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, NystroemRidge, best_width
 from distrff.features.search.sample import (
     FARTHEST,
-    SAMPLE_ROWS,
     THINNING,
     HeldOutError,
     SearchSample,
@@ -43,11 +43,11 @@ from distrff.features.search.sample import (
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.coding import NO_EFFECT, Moments
+from distrff.preprocessing.coding import NO_EFFECT, WARPS, Moments, Scaling
 from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed
-from distrff.utils.validation import check_count
+from distrff.utils.validation import check_count, positive
 
 # The candidates: a kind of map, a kernel, and a rule for its widths.
 
@@ -62,10 +62,11 @@ _SMOOTHNESS: tuple[Stationary, ...] = (
     Exponential("auto"),
     Matern("auto", nu=2.5),
 )
+_LAPLACIAN = Laplacian("auto")
 _KERNELS: dict[str, tuple[Stationary, ...]] = {
-    "fourier": _SMOOTHNESS,
-    "nystroem": _SMOOTHNESS,
-    "binning": (Laplacian("auto"),),
+    "fourier": (*_SMOOTHNESS, _LAPLACIAN),
+    "nystroem": (*_SMOOTHNESS, _LAPLACIAN),
+    "binning": (_LAPLACIAN,),
 }
 
 
@@ -76,6 +77,8 @@ class Candidate:
     kind: str
     kernel: Stationary
     rule: str
+    parts: tuple[tuple[float, Candidate], ...] = ()
+    """Candidates whose kernels are added, with weights that sum to 1."""
 
     @property
     def fitted(self) -> int:
@@ -83,9 +86,13 @@ class Candidate:
 
         Equispaced features choose their kernel once more, by all rows.
         """
+        if self.parts:
+            return max(part.fitted for _, part in self.parts)
         return 0 if self.kind == EQUISPACED else _FITTED[self.rule]
 
     def __str__(self) -> str:
+        if self.parts:
+            return " + ".join(f"{weight:.2g} × ({part})" for weight, part in self.parts)
         smoothness = f"Matern {self.kernel.nu:g}" if isinstance(self.kernel, Matern) else None
         return f"{self.kind}, {smoothness or type(self.kernel).__name__}, {self.rule}"
 
@@ -112,19 +119,23 @@ class Found:
     error: HeldOutError
     flops: float
     seconds: float
+    alpha: float = math.nan  # of the small model, as a share; NaN where it has none
 
 
 # Of a dozen finalists the best is best by luck, too: the largest of as many normal errors is 1.6 deviations.
-_AS_GOOD, _AS_CHEAP = 2.0, 1.0
+_AS_GOOD, _OF_FOLDS, _SQUARES_AS_GOOD = 2.0, 1.0, 1.05
 
 
-def choose(errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate], Any]) -> Candidate:
-    """Within two standard errors of the best those with least fitted to the sample; of these the cheapest.
+def choose(
+    errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate], Any], *, by_folds: bool = False
+) -> Candidate:
+    """Within some standard errors of the best those with least fitted to the sample; of these the cheapest.
 
-    The cheapest is within a standard error of their best. Standard errors are those of differences on the
-    same rows. Widths of columns and a metric are many numbers fitted to a sample, and rows of another year or
-    writer differ from it.
+    Standard errors are those of differences on the same rows: two of held-out rows, and one of all rows out
+    of fold. The cheapest is within half as many of their best. Widths of columns and a metric are many
+    numbers fitted to a sample, and rows of another year or writer differ from it.
     """
+    n_errors = _OF_FOLDS if by_folds else _AS_GOOD
 
     def as_good(some: Iterable[Candidate], n_errors: float) -> list[Candidate]:
         least = errors[min(some, key=lambda one: errors[one].criterion)]
@@ -134,9 +145,12 @@ def choose(errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate],
             if errors[one].criterion - least.criterion <= n_errors * errors[one].spread_from(least)
         ]
 
-    good = as_good(errors, _AS_GOOD)
+    good = as_good(errors, n_errors)
     least_fitted = min(one.fitted for one in good)
-    simplest = as_good([one for one in good if one.fitted == least_fitted], _AS_CHEAP)
+    simplest = as_good([one for one in good if one.fitted == least_fitted], n_errors / 2)
+    # A share of wrong classes on some thousand rows tells less than squares do.
+    most = _SQUARES_AS_GOOD * min(errors[one].squared_error for one in simplest)
+    simplest = [one for one in simplest if errors[one].squared_error <= most]
     return min(simplest, key=lambda one: (cost(one), errors[one].squared_error))
 
 
@@ -174,7 +188,48 @@ def judge_candidate(
         except InputError:  # no two rows differ in these coordinates
             return Found(math.nan, HeldOutError.of_no_model(rows.has_classes), 0.0, 0.0)
     projection = 0.0 if A is None else 2.0 * len(rows.Y) * A.size
-    return Found(width, error, ridge.flops + projection, time.perf_counter() - began)
+    return Found(width, error, ridge.flops + projection, time.perf_counter() - began, ridge.alpha)
+
+
+def judge_by_folds(
+    arrays: dict[str, np.ndarray],
+    kind: str,
+    kernel: Kernel,
+    rule: str,
+    size: int,
+    n_folds: int,
+    alpha: float,
+) -> tuple[np.ndarray, Found]:
+    """Values of all rows by models that left them out, and their error; `kernel` has its width."""
+    began = time.perf_counter()
+    with one_blas_thread():
+        rows = SearchSample.from_arrays(arrays).in_coordinates(arrays.get(rule))
+        ridge = MODELS[kind](replace(rows, n_held_out=0), kernel, size)
+        ridge.alpha = alpha
+        F = ridge.out_of_fold(kernel, n_folds)
+        error = replace(rows, n_held_out=len(rows.Y)).judge(F)
+    return F, Found(math.nan, error, ridge.flops, time.perf_counter() - began)
+
+
+def judge_warp(
+    arrays: dict[str, np.ndarray], name: str, kernel: Stationary, size: int, start: float | None
+) -> Found:
+    """The error of a kernel of one width, sought from `start` on, on the rows X of that name."""
+    began = time.perf_counter()
+    with one_blas_thread():
+        rows = replace(SearchSample.from_arrays(arrays), X=arrays[name])
+        try:
+            ridge = NystroemRidge(rows, kernel, size)
+            first, places = start, range(-2, 3, 2)
+            if first is None:
+                first, places = median_distance(kernel, rows.X, rows.seed), ANYWHERE
+            width, error = best_width(ridge, first, places)
+            if rows.is_free:
+                F = ridge.out_of_fold(kernel.with_widths(width), _N_FOLDS)
+                error = replace(rows, n_held_out=len(rows.Y)).judge(F)
+        except InputError:
+            return Found(math.nan, HeldOutError.of_no_model(rows.has_classes), 0.0, 0.0)
+    return Found(width, error, ridge.flops, time.perf_counter() - began)
 
 
 def find_metric(
@@ -211,7 +266,7 @@ def shrink_widths(
 
 _FLOPS_A_SECOND = 3e10  # of one core, for the budget alone, which must be the same on every machine
 _FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 20.0  # a user of few rows expects an answer at once
-_ROWS_OF_FEW, _FEATURES_OF_FEW = 8_000, 512  # that take part at most
+_ROWS_OF_FEW, _ROWS_OF_MANY, _FEATURES_OF_FEW = 4096, 8192, 512  # that take part at most
 _MIN_TRAINING, _MIN_ROWS = 300, 40
 _LEAST_FEATURES = 128  # of any stage
 _MANY_TRAINING = 4800  # for three stages
@@ -234,6 +289,13 @@ _ALIKE = 1.5  # deviations of columns that differ by less
 # Presumed of an entry in all sparse passes of a fit, some dozen for each fold; it is counted, not measured.
 _FLOPS_OF_AN_ENTRY = 5_000.0
 _MIN_GRIDS, _MAX_GRIDS = 16, 100
+_N_FOLDS = 5
+_TOO_FEW_TO_TELL, _FEWEST_ROWS = 500, 3000
+_MAX_PARTS, _WEIGHTS, _PROMISING = 3, (0.2, 0.35, 0.5, 0.65, 0.8), 0.01
+_WARP_ROWS, _WARP_FEATURES = 3072, 256
+# Small models of one width are blind to what widths of columns would gain: with ranks, which bring their
+# error on friedman1 from .150 to .147, the model itself had 1.12 in place of 1.03.
+_CLEARLY = 0.05
 
 
 @dataclass(frozen=True)
@@ -241,9 +303,10 @@ class Scope:
     """Kinds that a search may choose from, and the size of the model that it is for."""
 
     kinds: tuple[str, ...]
-    n_components: int
+    n_components: int  # at most, where the size is chosen
     n_rows: int
     n_columns: int
+    is_free: bool = False  # whether the size is chosen
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -261,6 +324,16 @@ class Scope:
         return self.n_rows <= _FEW_ROWS
 
     @property
+    def has_few_rows(self) -> bool:
+        """Whether all rows are landmarks of a small model, which is then that of the kernel itself."""
+        return self.n_rows <= min(_FEWEST_ROWS, self.n_components)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no candidate is out before the finals: they are cheap, and held-out rows few."""
+        return self.has_few_rows and self.n_rows >= _TOO_FEW_TO_TELL
+
+    @property
     def budget(self) -> float:
         """Flops of the search, about."""
         return (_SECONDS_FOR_FEW if self.is_small else _SECONDS) * _FLOPS_A_SECOND
@@ -268,6 +341,16 @@ class Scope:
     @property
     def max_features(self) -> int:
         """Features of the largest small model."""
+        return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
+
+    @property
+    def usual_size(self) -> int:
+        """Features where no learning curve says how many pay."""
+        return min(self.n_components, _USUAL_SIZE) if self.is_free else self.n_components
+
+    @property
+    def final_features(self) -> int:
+        """Features of the models by which finalists are judged."""
         return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
 
     @property
@@ -305,6 +388,66 @@ class Scope:
         return self.n_grids if kind == "binning" else self.n_components
 
 
+# The size.
+
+_SIZES, _USUAL_SIZE = (256, 16_384), 1024
+# Flops of a fit that answers in some seconds, and those that a row may take, as with 2,048 features.
+_FLOPS, _FLOPS_A_ROW = 2e11, 2.0 * 2048**2
+_REDUCTIONS = 15.0  # of D³ flops, for five folds and the sizes of a learning curve
+
+
+def fit_flops(n_rows: int, n_features: int) -> float:
+    """About the flops of a fit from a Gram, with a triangular solve a row and the penalty chosen by folds."""
+    n, D = float(n_rows), float(n_features)
+    return 2 * n * D**2 + _REDUCTIONS * D**3
+
+
+def budget_of_fit(n_rows: int) -> float:
+    """The flops that `fit_flops` should not exceed for a small gain."""
+    return _FLOPS + n_rows * _FLOPS_A_ROW
+
+
+def size_that_pays(
+    errors: Sequence[float], size: int, most: int, dearness: Callable[[int], float], min_gain: float
+) -> tuple[int, float]:
+    """A size, and the share by which the error is expected to fall with twice as many features.
+
+    `errors` are those of a quarter, a half and all of `size` features. A doubling pays where this share is at
+    least `min_gain`, times dearness^1.5 where the fit takes more than its budget.
+    """
+    fall = expected_fall(errors)
+    if fall < min_gain:
+        return size, fall
+    while 2 * size <= most and fall >= min_gain * max(1.0, dearness(2 * size)) ** _STEEPNESS:
+        size, fall = 2 * size, fall * _FADING
+    return size, fall
+
+
+def expected_fall(errors: Sequence[float]) -> float:
+    """The share by which another doubling of the features is expected to lower the error.
+
+    It is three quarters of what two doublings did on average, and of the next one that again: of one alone
+    the noise would decide. On ten sets of 1,000 to 40,000 rows shares faded by .5 to 1.
+    """
+    first, last = errors[0], errors[-1]
+    if not 0 < last < first < math.inf:
+        return 0.0
+    return _FADING * (1.0 - (last / first) ** (1.0 / (len(errors) - 1)))
+
+
+def left_with(errors: Sequence[float], size: int, larger: int) -> float:
+    """The share of the error with `size` features that is expected to be left with a `larger` number."""
+    fall, share = expected_fall(errors), 1.0
+    while 2 * size <= larger:
+        size, share, fall = 2 * size, share * (1.0 - fall), fall * _FADING
+    return share
+
+
+_FADING, _STEEPNESS = 0.75, 1.5
+_LEAST_OF_CURVE = 64
+_MOST_GAIN = 0.15  # of a doubling
+
+
 @dataclass(eq=False)
 class Search:
     """The candidates with the errors that they reached, and the coordinates that their rules stand for.
@@ -314,11 +457,19 @@ class Search:
 
     scope: Scope
     rows: SearchSample
+    all_rows: SearchSample  # for finalists
     source: RowSource
     own_units: np.ndarray | None
     bounds: list[tuple[float, float] | None]  # of an equispaced map
     coordinates: dict[str, np.ndarray] = field(default_factory=dict)
     histories: dict[Candidate, list[Found]] = field(default_factory=dict)
+    min_gain: float = 0.01
+    effort: float = 1.0
+    n_features: int | None = None  # as it was chosen
+    size_search: dict[str, Any] | None = None
+    share: float = 1.0  # of the errors of finalists that is left with all features
+    finals: dict[Candidate, Found] = field(default_factory=dict)
+    values: dict[Candidate, np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -329,6 +480,8 @@ class Search:
         self._find_coordinates()
         if halving(self._field(), self._judge, len(self.stages), self._kept):
             self._judge_equispaced()
+            self._judge_by_folds()
+            self._choose_size()
             self._judge_frequencies()
 
     def _find_coordinates(self) -> None:
@@ -346,6 +499,125 @@ class Search:
             found |= {BY_COLUMN: widths, METRIC: P}
         self.coordinates = {rule: A for rule, A in found.items() if A is not None}
 
+    def _judge_by_folds(self) -> None:
+        """Judge the finalists by all rows, each out of fold, and sums of the kernels of some of them."""
+        if not self.rows.is_free or any(one.kind == EQUISPACED for one in self._finalists()):
+            return  # equispaced features take all rows to choose their kernel
+        best: dict[Any, Candidate] = {}
+        for one in sorted(self._finalists(), key=self._place):
+            if one.kind in self.scope.kinds and (
+                one.kind != "fourier" or "nystroem" not in self.scope.judged
+            ):
+                best.setdefault(one if self.scope.keeps_all else (one.kind == "binning", one.rule), one)
+        self._judge_out_of_fold(list(best.values()))
+        # Fewer rows told the kernels of a rule apart, or halving left one of them.
+        first = min(self.finals, key=self._place)
+        others = [
+            one
+            for one in self.histories
+            if (one.kind, one.rule) == (first.kind, first.rule) and one not in self.finals
+        ]
+        self._judge([one for one in others if len(self.histories[one]) < len(self.stages)], -1)
+        self._judge_out_of_fold([one for one in others if math.isfinite(self.histories[one][-1].width)])
+        self._judge_sums()
+
+    def _choose_size(self) -> None:
+        """Choose the number of features by how the error of the best dense finalist falls with more of them.
+
+        The errors of all dense finalists become those that are expected with so many.
+        """
+        dense = {one: e for one, e in self.judged().items() if one.kind in ("nystroem", "fourier")}
+        size, most = self.scope.final_features, self.scope.n_components
+        if not self.finals or not dense or size < 4 * _LEAST_OF_CURVE:
+            return
+        best = choose(dense, self._cost, by_folds=True)
+        few = [self._out_of_fold([best], size // parts)[0][1].error for parts in (4, 2)]
+        errors = [*few, self.finals[best].error]
+        if self.scope.is_free:
+            self.n_features, fall = self._size_for(errors)
+            own, twice = (fit_flops(self.scope.n_rows, times * self.n_features) for times in (1, 2))
+            self.size_search = {
+                "curve": [[size // parts, e.criterion] for parts, e in zip((4, 2, 1), errors, strict=True)],
+                "n_components": self.n_features,
+                "most": most,
+                "expected_fall": fall,
+                "times_the_flops": twice / own,
+            }
+        n_features = self.n_features or self.scope.usual_size
+        self.share = left_with([e.squared_error for e in errors], size, n_features)
+        self._promise(dense)
+
+    def _size_for(self, errors: list[HeldOutError]) -> tuple[int, float]:
+        """A size, and the share by which the error is expected to fall with twice as many."""
+        if self.scope.has_few_rows and self._dearness(self.scope.n_rows) <= 1:
+            return self.scope.n_rows, 0.0  # the features are then the kernel itself
+        # Of classes the share of wrong ones falls in steps, and squares go on where it stands.
+        return max(
+            size_that_pays(
+                falling, self.scope.final_features, self.scope.n_components, self._dearness, self.min_gain
+            )
+            for falling in ([e.squared_error for e in errors], [e.criterion for e in errors])
+        )
+
+    def _promise(self, some: Iterable[Candidate]) -> None:
+        """Let finalists have the errors that are expected of them with all features."""
+        for one in some:
+            found = self.finals[one]
+            self.finals[one] = replace(found, error=found.error.times(self.share))
+
+    def _dearness(self, n_features: int) -> float:
+        n = self.scope.n_rows
+        return fit_flops(n, n_features) / (self.effort * budget_of_fit(n))
+
+    def _judge_out_of_fold(self, some: list[Candidate]) -> None:
+        size = self.scope.final_features
+        for one, (F, found) in zip(some, self._out_of_fold(some, size), strict=True):
+            self.finals[one], self.values[one] = found, F
+
+    def _out_of_fold(self, some: list[Candidate], n_features: int) -> list[tuple[np.ndarray, Found]]:
+        arrays = self.all_rows.arrays() | self.coordinates
+        n, calls = len(self.all_rows.Y), []
+        for one in some:
+            size = self.scope.n_grids if one.kind == "binning" else min(n, n_features)
+            kernel = (
+                self.kernel_of(one) if one.parts else one.kernel.with_widths(self.histories[one][-1].width)
+            )
+            rule = "" if one.parts else one.rule
+            first = one.parts[0][1] if one.parts else one
+            calls.append((one.kind, kernel, rule, size, _N_FOLDS, self.histories[first][-1].alpha))
+        return self.source.run_all(judge_by_folds, arrays, calls)
+
+    def _judge_sums(self) -> None:
+        """Judge sums of kernels, as far as averages of the values of their models promise something."""
+        dense = [one for one in self.finals if one.kind == "nystroem"]
+        if len(dense) < 2:
+            return
+        judge = replace(self.all_rows, n_held_out=len(self.all_rows.Y)).judge
+        parts: dict[Candidate, float] = {
+            min(dense, key=lambda one: self.finals[one].error.squared_error): 1.0
+        }
+        F = self.values[next(iter(parts))]
+        for _ in range(_MAX_PARTS - 1):
+            least = judge(F).squared_error
+            tried = {
+                (one, w): judge((1 - w) * F + w * self.values[one]).squared_error
+                for one in dense
+                if one not in parts
+                for w in _WEIGHTS
+            }
+            if not tried:
+                break
+            (one, w), error = min(tried.items(), key=lambda item: item[1])
+            if error > (1 - _PROMISING) * least:
+                break
+            F = (1 - w) * F + w * self.values[one]
+            parts = {part: (1 - w) * weight for part, weight in parts.items()} | {one: w}
+        if len(parts) == 1:
+            return
+        first = next(iter(parts))
+        weights = tuple((weight, part) for part, weight in parts.items())
+        self._judge_out_of_fold([Candidate("nystroem", first.kernel, first.rule, weights)])
+
     def _field(self) -> list[Candidate]:
         """The candidates of the first stage: Nyström features stand for both kinds of dense ones.
 
@@ -353,6 +625,8 @@ class Search:
         """
         judged = self.scope.judged
         kinds = [kind for kind in judged if kind != "fourier" or "nystroem" not in judged]
+        if self.scope.has_few_rows and "nystroem" in kinds:  # bins are a sample of a kernel that these have
+            kinds.remove("binning") if "binning" in kinds else None
         rules = [ONE_WIDTH, *self.coordinates]
         return [
             Candidate(kind, kernel, rule) for rule in rules for kind in kinds for kernel in _KERNELS[kind]
@@ -385,7 +659,7 @@ class Search:
         return FARTHEST if candidate.kind == "binning" or candidate not in self.histories else _FARTHEST
 
     def error(self, candidate: Candidate) -> HeldOutError:
-        return self.histories[candidate][-1].error
+        return (self.finals.get(candidate) or self.histories[candidate][-1]).error
 
     def _kept(self, ranked: list[Candidate]) -> list[Candidate]:
         """The best of each kind with each measure of what is fitted.
@@ -395,6 +669,8 @@ class Search:
         the last one, where that had 9.1. And few grids show little of bins yet: on covtype these were behind
         in the first stage, and had 17 % of the classes wrong in the last, where dense features had 21.
         """
+        if self.scope.keeps_all:
+            return ranked
         first: dict[tuple[bool, int], Candidate] = {}
         for one in ranked:
             first.setdefault((one.kind == "binning", one.fitted), one)
@@ -403,13 +679,16 @@ class Search:
 
     def _judge_frequencies(self) -> None:
         """Judge Fourier features beside the Nyström features that would be chosen: they cost less."""
-        chosen = choose(self._finalists(), self._cost)
-        if chosen.kind == "nystroem" and "fourier" in self.scope.judged:
+        chosen = choose(self.judged(), self._cost, by_folds=bool(self.finals))
+        if chosen.kind == "nystroem" and "fourier" in self.scope.judged and not chosen.parts:
             twin = replace(chosen, kind="fourier")
             self.histories[twin] = [
                 replace(found, flops=0.0, seconds=0.0) for found in self.histories[chosen][:-1]
             ]
             self._judge([twin], -1)
+            if self.finals:
+                self._judge_out_of_fold([twin])
+                self._promise([twin])
 
     def _judge_equispaced(self) -> None:
         """Judge equispaced features with the rule and kernel that are best with one width or one a column.
@@ -426,6 +705,12 @@ class Search:
         mine = [replace(best, kind=EQUISPACED, kernel=kernel) for kernel in dict.fromkeys(kernels)]
         self._judge(mine, -1)
 
+    def judged(self) -> dict[Candidate, HeldOutError]:
+        """The candidates to choose from: those that were judged by folds, or else by held-out rows."""
+        if self.finals:
+            return {one: found.error for one, found in self.finals.items()}
+        return self._finalists()
+
     def _finalists(self) -> dict[Candidate, HeldOutError]:
         """The candidates that were judged in the last stage, with their errors there."""
         return {
@@ -437,7 +722,7 @@ class Search:
 
     def choices(self) -> list[Candidate]:
         """All candidates, the one to take first, then the finalists, the best first."""
-        allowed = {one: e for one, e in self._finalists().items() if one.kind in self.scope.kinds}
+        allowed = {one: e for one, e in self.judged().items() if one.kind in self.scope.kinds}
         if not allowed:
             return []
         # A thinned sample in gaps says little about all rows, whose likelihood chooses the kernel of these
@@ -445,17 +730,18 @@ class Search:
         # clouds of 2.39 against 1.32.
         is_map = self.rows.go_by_places and self.rows.X.shape[1] == 2
         of_map = {one: error for one, error in allowed.items() if one.kind == EQUISPACED and is_map}
-        first = choose(of_map or allowed, self._cost)
+        first = choose(of_map or allowed, self._cost, by_folds=bool(self.finals))
         others = [
             one
-            for one in self.histories
+            for one in {**self.finals, **self.histories}
             if one.kind in self.scope.kinds and one != first and self.error(one).squared_error < math.inf
         ]
         return [first, *sorted(others, key=self._place)]
 
-    def _place(self, candidate: Candidate) -> tuple[int, float]:
+    def _place(self, candidate: Candidate) -> tuple[float, float]:
         """An order by the last stage that a candidate reached, then by its error there."""
-        return -len(self.histories[candidate]), self.error(candidate).criterion
+        stage = math.inf if candidate in self.finals else len(self.histories[candidate])
+        return -stage, self.error(candidate).criterion
 
     def _cost(self, candidate: Candidate) -> tuple[int, int]:
         """An order by cost: few rows have few landmarks; then kinds in their own order."""
@@ -465,6 +751,8 @@ class Search:
 
     def expected(self, candidate: Candidate, number: Callable[[Found], float]) -> float:
         """A width or error for the model itself, if it falls on as it did from stage to stage."""
+        if candidate.parts:
+            return number(self.finals[candidate])
         history, kind = self.histories[candidate], candidate.kind
         sizes = [self.rows.n_training // one.thinning * one.size(kind) for one in self.stages[: len(history)]]
         before, last = (number(history[at]) for at in (max(0, len(history) - 2), -1))
@@ -472,7 +760,9 @@ class Search:
         return extrapolated(before, last, sizes[-1] / sizes[max(0, len(sizes) - 2)], whole / sizes[-1])
 
     def kernel(self, candidate: Candidate) -> Kernel:
-        """The candidate's kernel with its widths and metric, in the columns of the rows."""
+        """The candidate's kernel with its widths and metric, in the columns of the rows, for all of them."""
+        if candidate.parts:
+            return self.kernel_of(candidate)
         A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
         is_shrunk = candidate.kind == "binning" and candidate.rule == BY_COLUMN and not self.scope.is_small
         if is_shrunk and A is not None:
@@ -480,9 +770,15 @@ class Search:
             call = self.histories[candidate][-1].width * A, self.scope.n_grids, self.scope.n_rows
             (widths,) = self.source.run_all(shrink_widths, self.rows.arrays(), [call])
             return candidate.kernel.with_widths(widths)
-        if A is not None and A.ndim == 1:
-            return candidate.kernel.with_widths(tuple(float(f"{w:.4g}") for w in width * A))
-        return candidate.kernel.set_params(length_scale=float(f"{width:.4g}"), metric=A)
+        return _in_columns(candidate.kernel, A, width)
+
+    def kernel_of(self, candidate: Candidate) -> Kernel:
+        """The sum of the kernels of a candidate's parts, with the widths for the sample."""
+        weighted = [
+            weight * _in_columns(one.kernel, self.coordinates.get(one.rule), self.histories[one][-1].width)
+            for weight, one in candidate.parts
+        ]
+        return sum(weighted[1:], weighted[0])
 
     def feature_map(self, candidate: Candidate) -> FeatureMap:
         """The map of the candidate, not fitted."""
@@ -490,29 +786,40 @@ class Search:
             few = min(_MODES_A_ROW * self.scope.n_rows, _MODES_OF_FEW)
             n_components = few if self.scope.is_small else None
             return EquispacedFourierFeatures(n_components=n_components, bounds=self.bounds)
-        kernel = self.kernel(candidate)
+        kernel, size = self.kernel(candidate), self.n_features or self.scope.usual_size
         if candidate.kind == "binning":
             return RandomBinningFeatures(kernel, self.scope.n_grids)
         if candidate.kind == "nystroem":
-            return NystroemFeatures(kernel, min(self.scope.n_components, self.scope.n_rows))
-        return FourierFeatures(kernel, self.scope.n_components, sampling="auto")
+            return NystroemFeatures(kernel, min(size, self.scope.n_rows))
+        return FourierFeatures(kernel, size, sampling="auto")
 
     def table(self) -> list[dict[str, Any]]:
         """The errors of each candidate, the one to take first, as strict JSON data."""
         return [
             {
                 "candidate": str(one),
-                "criterion": "share of wrong classes" if self.rows.has_classes else "squared error",
+                "criterion": self.rows.criterion_name,
                 "error": self.error(one).criterion,
                 "spread": self.error(one).spread,
                 "squared_error": self.error(one).squared_error,
                 "expected": self.expected(one, lambda found: found.error.criterion),
-                "stages": len(self.histories[one]),
-                "flops": sum(found.flops for found in self.histories[one]),
-                "seconds": sum(found.seconds for found in self.histories[one]),
+                "stages": len(self.histories.get(one, [])),
+                "flops": sum(found.flops for found in self._all_found(one)),
+                "seconds": sum(found.seconds for found in self._all_found(one)),
             }
             for one in self.choices()
         ]
+
+    def _all_found(self, candidate: Candidate) -> list[Found]:
+        final = [self.finals[candidate]] if candidate in self.finals else []
+        return [*self.histories.get(candidate, []), *final]
+
+
+def _in_columns(kernel: Stationary, A: np.ndarray | None, width: float) -> Kernel:
+    """The kernel of one width in coordinates A, as one of the columns of the rows."""
+    if A is not None and A.ndim == 1:
+        return kernel.with_widths(tuple(float(f"{w:.4g}") for w in width * A))
+    return kernel.set_params(length_scale=float(f"{width:.4g}"), metric=A)
 
 
 def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:
@@ -570,30 +877,42 @@ def _fitted(features: FeatureMap, sample: Sample) -> FeatureMap:
 
 
 class AutoFeatures(FeatureMap):
-    """The map, kernel, widths and metric that do best in small models on a sample of the rows.
+    """The map, kernel, widths, metric and size that do best in small models on a sample of the rows.
 
-    Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
-    and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
-    equispaced features. Each has one width, of the standard columns or of the columns' own units, one width a
-    column, or a learned metric. Each candidate is judged on held-out rows by what the estimator is for:
-    squared error of numbers, wrong classes. Samples and maps grow from stage to stage; the better half of the
-    candidates goes on, and at last an eighth, with the best bins and the best dense features that have one
-    width, one a column and a metric.
+    Candidates are Fourier and Nyström features of the Gaussian, the Laplacian and the Matérn kernels of
+    ν = ½, 3/2 and 5/2 and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to
+    three columns equispaced features. Each has one width, of the standard columns or of the columns' own
+    units, one width a column, or a learned metric. Each candidate is judged on held-out rows by what the
+    estimator is for: squared error of numbers, wrong classes. Samples and maps grow from stage to stage; the
+    better half of the candidates goes on, and at last an eighth, with the best bins and the best dense
+    features that have one width, one a column and a metric.
 
-    Of the last ones those count as equal whose error is larger than the best by no more than two standard
-    errors of the difference on the same rows. Of these the one is taken to which least was fitted: one width
-    before one width a column, before a metric; then the cheaper map.
+    These finalists, and the other kernels of the best one's rule, are judged once more, out of fold by all
+    rows of the sample; of 500 to 3,000 rows all candidates are. So is the sum of the kernels of some of them,
+    where averages of their values promise to lower the error by a hundredth. Of the finalists those count as
+    equal whose error is larger than the best by no more than a standard error of the difference on the same
+    rows. Of these the one is taken to which least was fitted: one width before one width a column, before a
+    metric; then the cheaper map, whose squared error is larger by no more than a twentieth.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
 
     Parameters
     ----------
-    n_components : int, default=1024
-        Features D of Fourier and Nyström candidates. Binning has 16 to 100 grids, more for a larger D.
+    n_components : int or "auto", default="auto"
+        Features D of Fourier and Nyström candidates. "auto" takes as many, 256 or more in factors of 2, as
+        pay: until twice as many are expected to lower the held-out error by less than `min_gain`. Binning
+        has 16 to 100 grids, more for a larger D.
+    max_components : int, default=16384
+        Features at most for "auto", and less where memory has no room for them.
+    min_gain : float, default=0.01
+        The share of the held-out error that a doubling must promise. It grows as the power 3/2 of the flops
+        of the fit beyond a budget, which 2,048 features keep.
+    effort : float, default=1.0
+        Times that budget: 1 answers in seconds, 10 may take minutes.
     maps : tuple of {"fourier", "nystroem", "binning", "equispaced"}, optional
-        Kinds of maps to choose from. Default: all that the model can have. Standard deviations and `gram`
-        need dense features: leave "binning" out.
+        Kinds of maps to choose from. Default: all that the model can have, of losses with margins dense ones
+        alone. Standard deviations and `gram` need dense features: leave "binning" out.
     random_state : int or None
         Seed of the sample's order, the small models and the map; None is fresh entropy, kept as `seed_`.
 
@@ -602,9 +921,17 @@ class AutoFeatures(FeatureMap):
     map_ : FeatureMap
         The chosen map, fitted.
     candidates_ : list of dict
-        For each candidate, the one to take first, then the best: `candidate`, `error` on held-out rows in the
-        last stage that it reached with its `spread`, the error `expected` of the model itself, `flops` and
-        `seconds`; `chosen` is True for one, the first whose model fits in memory.
+        For each candidate, the one to take first, then the best: `candidate`, `error` out of fold, or on
+        held-out rows in the last stage that it reached, with its `spread`, the error `expected` of the model
+        itself, `flops` and `seconds`; `chosen` is True for one, the first whose model fits in memory.
+    scaling_ : Scaling or None
+        Of columns that were bent before they met the map, in an estimator with ``scale="auto"``.
+    scale_search_ : dict or None
+        The held-out `errors` of small models by the `scale` of the columns, and the one that was taken. They
+        are bent where that lowers the error by a twentieth and two standard errors.
+    size_search_ : dict or None
+        How `n_components` was chosen: `curve`, a list of [features, held-out error], and `expected_fall`, by
+        which twice as many are expected to lower it, for `times_the_flops`.
     kernel_ : Kernel
     length_scale_search_ : dict or None
         As that of `map_`; else `rule` and `length_scale`, with one width a column `column_scale`
@@ -620,33 +947,68 @@ class AutoFeatures(FeatureMap):
     Gflop/s; fewer rows take less. Where bins with a width a column are best on more than 10,000 rows, these
     are shrunk beside it, as "ard" does.
 
+    The error of Nyström and Fourier features is expected to fall with each doubling by three quarters of the
+    share of the one before, beginning with what doublings of the finalists' features brought on average. The
+    flops of a fit of n rows are counted as 2·n·D² + 15·D³, of which the second part chooses alpha by five
+    folds, and the budget is 2e11 and those of 2,048 features a row.
+
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, for at
     least 1,000 rows. They then choose their kernel by all rows, so that nothing of them is fitted to the
     sample; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
     wider than the rows on both sides, for many rows a twentieth: further away predictions are NaN. Of two
-    columns with gaps, judged by `BlockFolds` like these, they are taken whatever the sample says.
+    columns with gaps, judged by `BlockFolds` like these, they are taken whatever the sample says. Where they
+    are among the candidates no columns are bent.
     """
 
     traits = frozenset({Trait.CHOOSES})
 
     def __init__(
         self,
-        n_components: int = 1024,
+        n_components: int | str = "auto",
         *,
+        max_components: int = 16_384,
+        min_gain: float = 0.01,
+        effort: float = 1.0,
         maps: tuple[str, ...] | None = None,
         random_state: int | None = None,
     ) -> None:
         self.n_components = n_components
+        self.max_components = max_components
+        self.min_gain = min_gain
+        self.effort = effort
         self.maps = maps
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        check_count("n_components", self.n_components)
+        if not self._chooses_size:
+            check_count("n_components", self.n_components)
+        check_count("max_components", self.max_components)
+        positive("min_gain", self.min_gain)
+        positive("effort", self.effort)
         known = (*MAPS, EQUISPACED)
         if self.maps is None:
             return
         if not isinstance(self.maps, tuple | list) or not self.maps or not set(self.maps) <= set(known):
             raise InputError(f"maps must be None or a tuple of some of {listed(known)}, got {self.maps!r}")
+
+    @property
+    def _chooses_size(self) -> bool:
+        return isinstance(self.n_components, str) and self.n_components == "auto"
+
+    @property
+    def size_limit(self) -> str | None:
+        return "max_components" if self._chooses_size else None
+
+    def _most_components(self, n_rows: int) -> int:
+        """Features at most: the number that is given, or as many as could pay."""
+        if not self._chooses_size:
+            return int(self.n_components)
+        size, most = _SIZES
+        most = max(1, min(most, int(self.max_components), 2 ** math.ceil(math.log2(max(2, n_rows)))))
+        allowed = self.effort * budget_of_fit(n_rows) * (_MOST_GAIN / self.min_gain)
+        while 2 * size <= most and fit_flops(n_rows, 2 * size) <= allowed:
+            size *= 2
+        return min(size, most)
 
     @property
     def _chosen_maps(self) -> tuple[str, ...]:
@@ -656,7 +1018,7 @@ class AutoFeatures(FeatureMap):
         has_landmarks = "nystroem" in self._chosen_maps  # the dearest candidate
         scope = self._scope(n_rows, n_columns, self._chosen_maps)
         return MapOutline(
-            int(self.n_components),
+            scope.n_components,
             product_cost(n_columns, triangle_share=float(has_landmarks)),
             n_passes=int(has_landmarks),
             search_flops=scope.budget,
@@ -680,7 +1042,7 @@ class AutoFeatures(FeatureMap):
         self.length_scale_search_ = getattr(features, "length_scale_search_", None)
 
     def _scope(self, n_rows: int, n_columns: int, kinds: tuple[str, ...]) -> Scope:
-        return Scope(kinds, int(self.n_components), n_rows, n_columns)
+        return Scope(kinds, self._most_components(n_rows), n_rows, n_columns, self._chooses_size)
 
     def for_gram(self) -> FeatureMap:
         """The map for a Gram: a search among dense features alone, or the map that was chosen."""
@@ -697,7 +1059,7 @@ class AutoFeatures(FeatureMap):
                 f"maps={self.maps!r} has sparse features only, and a Gram needs dense ones; "
                 f"add 'fourier' or 'nystroem'"
             )
-        return AutoFeatures(self.n_components, maps=kinds, random_state=self.random_state)
+        return clone(self).set_params(maps=kinds)
 
     def for_rows(
         self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
@@ -714,7 +1076,7 @@ class AutoFeatures(FeatureMap):
                 f"maps={self.maps!r} has no map for these rows and this model: equispaced features are for "
                 f"ridge with alpha='cv' on 1 to 3 dense columns; add 'fourier'"
             )
-        left = AutoFeatures(self.n_components, maps=kinds, random_state=self.random_state)
+        left = clone(self).set_params(maps=kinds)
         too_wide = is_sparse and is_too_wide(sample_rows(n_columns), n_columns)
         if has_targets and n_rows >= _MIN_ROWS and not too_wide:
             return left
@@ -738,7 +1100,11 @@ class AutoFeatures(FeatureMap):
     def freeze(self, sample: Sample) -> FittedMap:
         self.candidates_: list[dict[str, Any]] = []
         refusal: PlanRefused | None = None
-        for rank, features in enumerate(self._choices(sample)):
+        self.scaling_: Scaling | None = None
+        self.scale_search_: dict[str, Any] | None = None
+        self.size_search_: dict[str, Any] | None = None
+        choices, sample = self._choices(sample)
+        for rank, features in enumerate(choices):
             try:
                 self._take(_fitted(features, replace(sample, row_source=sample.row_source.of_map(features))))
                 for place, row in enumerate(self.candidates_):
@@ -753,15 +1119,15 @@ class AutoFeatures(FeatureMap):
             self.length_scale_search_ = _found_widths(self.kernel_, sample)
         return self.map_.specification_
 
-    def _choices(self, sample: Sample) -> Iterable[FeatureMap]:
-        """Maps that are not fitted, the best first."""
+    def _choices(self, sample: Sample) -> tuple[Iterable[FeatureMap], Sample]:
+        """Maps that are not fitted, the best first, and the sample with the columns that they take."""
         if not some_differ(sample):
-            return [self._default(width=1.0)]
+            return [self._default(width=1.0)], sample
         n_usable, is_sparse = np.count_nonzero(sample.weights > 0), issparse(sample.X)
         n_sampled, n_columns = sample.X.shape
         too_wide = is_sparse and is_too_wide(n_sampled, n_columns)
         if sample.y is None or n_usable < _MIN_ROWS or too_wide or is_constant(sample):
-            return [self._default()]
+            return [self._default()], sample
         kinds = self._kinds(is_sparse)
         has_few_targets = coded_targets(sample.y).shape[1] <= _MAX_TARGETS
         may_be_equispaced = not kinds or (has_few_targets and sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE)
@@ -770,9 +1136,21 @@ class AutoFeatures(FeatureMap):
         scope = self._scope(sample.n_weighted_rows, n_columns, kinds)
         if is_sparse:
             sample = replace(sample, X=sample.X.toarray())
-        rows = SearchSample.of(sample, _ROWS_OF_FEW if scope.is_small else SAMPLE_ROWS)
-        search = Search(scope, rows, sample.row_source, own_units(sample.column_scale), _wide_bounds(sample))
+        if sample.may_be_warped and EQUISPACED not in kinds and not is_sparse:
+            sample = self._warped(sample)
+        rows = SearchSample.of(sample, _ROWS_OF_FEW if scope.is_small else _ROWS_OF_MANY)
+        search = Search(
+            scope,
+            rows,
+            SearchSample.of(sample) if rows.is_free else rows,
+            sample.row_source,
+            own_units(sample.column_scale),
+            _wide_bounds(sample),
+            min_gain=float(self.min_gain),
+            effort=float(self.effort),
+        )
         search.run()
+        self.size_search_ = search.size_search
         self.candidates_ = search.table()
         choices = search.choices()
         if not choices and not self._kinds(is_sparse):
@@ -781,24 +1159,63 @@ class AutoFeatures(FeatureMap):
                 f"equispaced features; add 'fourier'"
             )
         if not choices:
-            return [self._default()]
+            return [self._default()], sample
         # One by one: widths of bins are shrunk for the map that is taken.
         maps = (search.feature_map(one) for one in choices)
-        return (one.set_params(sampling="orthogonal") for one in maps) if is_sparse else maps
+        return ((one.set_params(sampling="orthogonal") for one in maps) if is_sparse else maps), sample
+
+    def _warped(self, sample: Sample) -> Sample:
+        """The sample with its columns bent as small models do best."""
+        bent = {name: sample.warped(name) for name in WARPS}
+        as_is = SearchSample.of(sample, _WARP_ROWS)
+        arrays = as_is.arrays() | {
+            name: SearchSample.of(one, _WARP_ROWS).X for name, (one, _) in bent.items()
+        }
+        run, kernels = sample.row_source.run_all, (_SMOOTHNESS[0], _LAPLACIAN)
+        of_own = run(judge_warp, arrays, [("X", kernel, _WARP_FEATURES, None) for kernel in kernels])
+        # Scaled columns lie about as far apart: the widths of one function are near those of another.
+        starts = [found.width if math.isfinite(found.width) else None for found in of_own]
+        calls = [
+            (name, kernel, _WARP_FEATURES, start)
+            for name in WARPS
+            for kernel, start in zip(kernels, starts, strict=True)
+        ]
+        found = [*zip(["X"] * len(kernels), of_own, strict=True)]
+        found += zip((name for name, *_ in calls), run(judge_warp, arrays, calls), strict=True)
+        best = {
+            name: min((one.error for of, one in found if of == name), key=lambda e: e.criterion)
+            for name in ("X", *WARPS)
+        }
+        name = min(best, key=lambda name: best[name].criterion)
+        least = max(_CLEARLY * best["X"].criterion, _AS_GOOD * best["X"].spread_from(best[name]))
+        if best["X"].criterion - best[name].criterion <= least:
+            name = "X"
+        if name != "X":
+            sample, self.scaling_ = bent[name]
+        words = {"X": "standard"}
+        self.scale_search_ = {
+            "scale": words.get(name, name),
+            "criterion": as_is.criterion_name,
+            "errors": {words.get(one, one): error.criterion for one, error in best.items()},
+        }
+        return sample
 
     def _default(self, *, width: str | float = "auto", dearest: bool = False) -> FeatureMap:
         """A map with this width that stands for the candidates: the cheapest one, or the dearest."""
+        size = min(_USUAL_SIZE, int(self.max_components)) if self._chooses_size else int(self.n_components)
         kinds = [kind for kind in ("fourier", "nystroem") if kind in self._chosen_maps]
         if not kinds and "binning" in self._chosen_maps:
             return RandomBinningFeatures(Laplacian(width))
         kinds = kinds or ["fourier"]
         if kinds[-1 if dearest else 0] == "nystroem":
-            return NystroemFeatures(Gaussian(width), self.n_components)
-        return FourierFeatures(Gaussian(width), int(self.n_components))
+            return NystroemFeatures(Gaussian(width), size)
+        return FourierFeatures(Gaussian(width), size)
 
 
-def _found_widths(kernel: Kernel, sample: Sample) -> dict[str, Any]:
-    """Search report for widths that were chosen elsewhere."""
+def _found_widths(kernel: Kernel, sample: Sample) -> dict[str, Any] | None:
+    """Search report for widths that were chosen elsewhere; None of a sum of kernels."""
+    if not isinstance(kernel, Stationary):
+        return None
     widths = kernel.get_params()["length_scale"]
     search: dict[str, Any] = {"rule": "small models on a sample", "length_scale": widths}
     if isinstance(widths, tuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
+from distrff.errors import PenaltyTooSmall
 from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinIds, Grids, occupied_bins
 from distrff.features.equispaced import Box, Lattice
@@ -18,7 +19,7 @@ from distrff.features.fourier import draw_frequencies
 from distrff.features.search.sample import FARTHEST, HeldOutError, SearchSample, descend
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
-from distrff.solvers.ridge import noise_floor, path_ridge
+from distrff.solvers.ridge import noise_floor, path_ridge, ridge_system, solve_ridge
 from distrff.solvers.toeplitz import Ending, SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.linalg import OneHotTile, factor, solve_factor
 from distrff.utils.nufft import values_at
@@ -42,6 +43,7 @@ class SmallRidge(ABC):
     def __init__(self, sample: SearchSample, kernel: Kernel) -> None:
         self.sample, self.kernel = sample, kernel
         self.flops = 0.0  # of all that was judged
+        self.alpha = _ALPHA  # where the search for a penalty begins
 
     @abstractmethod
     def values(self, kernel: Kernel) -> np.ndarray:
@@ -55,6 +57,18 @@ class SmallRidge(ABC):
         """Errors on the held-out rows with this width, or one width a column."""
         self.flops += self.flops_of_one()
         return self.sample.judge(self.values(self.kernel.with_widths(width)))
+
+    def out_of_fold(self, kernel: Kernel, n_folds: int) -> np.ndarray:
+        """Values on all rows, (n, k), each by a model that did not see it."""
+        F = np.empty_like(self.sample.Y)
+        for fold in self.sample.folds(n_folds):
+            F[fold] = self.of_rows(self.sample.holding_out(fold)).values(kernel)
+        self.flops += n_folds * self.flops_of_one()
+        return F
+
+    @abstractmethod
+    def of_rows(self, sample: SearchSample) -> SmallRidge:
+        """The same model of other rows."""
 
     def error(self, width: Widths) -> float:
         """Squared error on the held-out rows; smoother in the width than a share of rows."""
@@ -96,7 +110,7 @@ class DenseRidge(SmallRidge):
         super().__init__(sample, kernel)
         self.n_features = n_features
         self.description = f"a ridge on {n_features} features"
-        self._alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
+        self.alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
         n_rows, single = max(_TILE_ROWS, sample.n_training), np.dtype(np.float32)
         floor = noise_floor(
             1.0, n_rows, tile_rows=_TILE_ROWS, n_features=n_features, at_zero=1.0, dtype=single
@@ -126,21 +140,64 @@ class DenseRidge(SmallRidge):
         def error(half_decades: int) -> float:
             if half_decades not in found:
                 new = [at for at in (half_decades + near).tolist() if at not in found]
-                X = path.solve(B, self._alpha * 10.0 ** (np.array(new) / 2) * unit)
+                X = path.solve(B, self.alpha * 10.0 ** (np.array(new) / 2) * unit)
                 F = rows.values(X)
                 found.update(zip(new, zip(sample.squared_errors(F), X, F, strict=True), strict=True))
-            inside = is_given or self._min_alpha <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+            inside = is_given or self._min_alpha <= self.alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
             return found[half_decades][0] if inside or not half_decades else math.inf
 
         # The penalty that was best for another width may be too small for this one.
-        while error(0) == math.inf and self._alpha * 10.0 <= _MAX_ALPHA:
-            self._alpha *= 10.0
+        while error(0) == math.inf and self.alpha * 10.0 <= _MAX_ALPHA:
+            self.alpha *= 10.0
             found.clear()
         best = descend(error, (0,), () if is_given else (2, -2, 1, -1)).best
-        self._alpha *= 10.0 ** (best / 2)
+        self.alpha *= 10.0 ** (best / 2)
         _, x, F = found[best]
         # Zeros are the constant: a width whose every solution overflows is judged as no better than that.
         return FittedRidge(F if np.isfinite(F).all() else np.zeros_like(F), x, rows)
+
+    def of_rows(self, sample: SearchSample) -> DenseRidge:
+        return type(self)(sample, self.kernel, self.n_features)
+
+    def out_of_fold(self, kernel: Kernel, n_folds: int) -> np.ndarray:
+        """As in the base class; the folds share features, their Grams and the best penalty of all."""
+        sample = replace(self.sample, n_held_out=0)
+        model, folds = self.of_rows(sample), sample.folds(n_folds)
+        Z, k = model.features(kernel), sample.Y.shape[1]
+        parts = [_sums_of(Z[fold], sample.s[fold], sample.Y[fold]) for fold in folds]
+        total = sum(parts[1:], parts[0])
+        systems = [ridge_system(total - part, k, fit_intercept=True) for part in parts]
+        D = Z.shape[1]
+        unit = total[D, D] if sample.penalty is not None else np.trace(total[:D, :D])
+        unit *= 1 - 1 / len(folds)
+        self.flops += model.flops_of_one()
+
+        def values(half_decades: int) -> np.ndarray:
+            alpha = self.alpha * 10.0 ** (half_decades / 2) * unit
+            self.flops += len(folds) * D**3 / 3
+            F = np.empty_like(sample.Y)
+            for fold, system in zip(folds, systems, strict=True):
+                try:
+                    coef, intercept = solve_ridge(system, alpha)
+                except PenaltyTooSmall:  # it is below the rounding of float32 sums
+                    return np.full_like(F, np.nan)
+                F[fold] = Z[fold] @ coef.astype(np.float32) + intercept
+            return F
+
+        found: dict[int, np.ndarray] = {}
+        all_judged = replace(sample, n_held_out=len(sample.Y))
+
+        def error(half_decades: int) -> float:
+            alpha = self.alpha * 10.0 ** (half_decades / 2)
+            if half_decades and not self._min_alpha <= alpha <= _MAX_ALPHA:
+                return math.inf
+            found[half_decades] = values(half_decades)
+            return float(all_judged.squared_errors(found[half_decades][None])[0])
+
+        steps: tuple[int, ...] = () if sample.penalty is not None else (1, -1)
+        while error(0) == math.inf and steps and self.alpha * 10.0 <= _MAX_ALPHA:
+            self.alpha *= 10.0
+        return found[descend(error, (0,), steps).best]
 
     def flops_of_one(self) -> float:
         n, D = float(len(self.sample.Y)), self.n_features
@@ -150,6 +207,13 @@ class DenseRidge(SmallRidge):
     @abstractmethod
     def _feature_flops(self) -> float:
         """Flops of the features of all rows."""
+
+
+def _sums_of(Z: np.ndarray, s: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """The Gram of rows [z | 1 | y], from products in float32."""
+    t = np.concatenate([Z, np.ones((len(Z), 1), np.float32), Y.astype(np.float32)], axis=1)
+    t *= np.sqrt(s).astype(np.float32)[:, None]
+    return (t.T @ t).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +374,9 @@ class BinnedRidge(SmallRidge):
         self.description = f"a ridge on the bins of {self._n_grids} grids"
         self._alphas = _BINNED_ALPHAS if sample.penalty is None else np.array([sample.penalty])
 
+    def of_rows(self, sample: SearchSample) -> SmallRidge:
+        return BinnedRidge(sample, self.kernel, self._n_grids)
+
     def error(self, width: Widths) -> float:
         """Squared error on the held-out rows; 0 where it is below a ten-thousandth of the variance.
 
@@ -397,7 +464,7 @@ class EquispacedRidge(SmallRidge):
     def __init__(self, sample: SearchSample, kernel: Kernel, n_modes: int) -> None:
         super().__init__(sample, kernel)
         self._n_modes = n_modes
-        self._alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
+        self.alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
         self._lattice: Lattice | None = None
 
     def values(self, kernel: Kernel) -> np.ndarray:
@@ -416,15 +483,18 @@ class EquispacedRidge(SmallRidge):
         found: dict[int, np.ndarray] = {}
 
         def error(half_decades: int) -> float:
-            alpha = self._alpha * 10.0 ** (half_decades / 2)
+            alpha = self.alpha * 10.0 ** (half_decades / 2)
             if half_decades and not _MIN_ALPHA <= alpha <= _MAX_ALPHA:
                 return math.inf
             found[half_decades] = self._values_at(problem, alpha)
             return sample.judge(found[half_decades]).squared_error
 
         best = descend(error, (0,), (2, -2, 1, -1) if sample.penalty is None else ()).best
-        self._alpha *= 10.0 ** (best / 2)
+        self.alpha *= 10.0 ** (best / 2)
         return found[best]
+
+    def of_rows(self, sample: SearchSample) -> SmallRidge:
+        return EquispacedRidge(sample, self.kernel, self._n_modes)
 
     def _begin(self, kernel: Kernel) -> None:
         """Make the lattice around the first width, and the sums of the training rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -47,6 +48,7 @@ class SearchSample:
     # (n_held_out,), which held-out rows go together, from 0; nothing where each is for itself.
     units: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     go_by_places: bool = False  # as of the folds
+    is_free: bool = True  # whether any rows may be held out, and not only the first
 
     @classmethod
     def of(cls, sample: Sample, max_rows: int = SAMPLE_ROWS) -> Self:
@@ -83,7 +85,12 @@ class SearchSample:
             penalty=sample.penalty,
             units=units,
             go_by_places=split is not None and split.go_by_places,
+            is_free=split is None,
         )
+
+    @property
+    def criterion_name(self) -> str:
+        return "share of wrong classes" if self.has_classes else "squared error"
 
     @property
     def n_training(self) -> int:
@@ -109,6 +116,17 @@ class SearchSample:
         # The held-out rows lead and stay the same, so that errors of both samples can be compared.
         some = slice(self.n_held_out + max(2, self.n_training // factor))
         return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
+
+    def folds(self, n_folds: int) -> list[slice]:
+        """Runs of about equally many rows."""
+        edges = np.linspace(0, len(self.Y), min(n_folds, len(self.Y)) + 1).astype(int).tolist()
+        return [slice(*ends) for ends in pairwise(edges)]
+
+    def holding_out(self, rows: slice) -> Self:
+        """The sample with these rows in front, held out."""
+        order = np.r_[rows, : rows.start, rows.stop : len(self.Y)]
+        X, Y, s = self.X[order], self.Y[order], self.s[order]
+        return replace(self, X=X, Y=Y, s=s, n_held_out=rows.stop - rows.start)
 
     def in_coordinates(self, A: np.ndarray | None) -> Self:
         """The rows A·x, or x / a for a vector of scales a; unchanged for None."""
@@ -168,6 +186,13 @@ class HeldOutError:
         """
         difference = self.losses - other.losses
         return self._deviation(difference - self.shares @ difference)
+
+    def times(self, share: float) -> Self:
+        """The errors of a model that has this share of them."""
+        wrong = None if self.misclassified is None else share * self.misclassified
+        return replace(
+            self, squared_error=share * self.squared_error, misclassified=wrong, losses=share * self.losses
+        )
 
     def _deviation(self, centred: np.ndarray) -> float:
         """The standard error of the mean of losses, less that mean."""
