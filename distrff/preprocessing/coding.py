@@ -453,12 +453,8 @@ class Scaling:
         # Of a column that varies in other rows alone the sample knows no deviation.
         scaling = cls.standard(own)
         constant = moments.has_one_value()
-        if scaling.shift is None or not constant.any():
-            return replace(scaling, warp=warp)
         value = cls(warp=warp).bent(np.where(constant, moments.max, 0.0)[None, :])[0]
-        shift = scaling.shift.copy()
-        shift[constant] = value[constant]
-        return cls(shift, scaling.scale, warp)
+        return cls(np.where(constant, value, own.mean), scaling.scale, warp)
 
     def bent(self, X: Any) -> Any:
         """Rows in float64 after the warp alone."""

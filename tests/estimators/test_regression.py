@@ -459,7 +459,7 @@ def interval_score(y, lower, upper):
     ids=["ridge", "huber", "band"],
 )
 def test_intervals_whose_width_follows_x(rng, tmp_path, make):
-    X, y, _, _ = noisy(rng, 2000)
+    X, y, _, _ = noisy(rng, 6000)  # of 2,000 there are seeds whose widths miss a tenth
     fitted = make().fit(X, y)
     if not fitted.model_.has_band:
         fitted.predict_interval(X)
@@ -473,10 +473,7 @@ def test_intervals_whose_width_follows_x(rng, tmp_path, make):
     assert abs(inside.mean() - 0.9) < 6 * np.sqrt(0.09 / 2000)
     # Of each tenth of x; constant intervals have .72 and 1 there.
     tenths = np.digitize(X[:, 0], np.quantile(X[:, 0], np.linspace(0.1, 0.9, 9)))
-    shares = np.array([inside[tenths == k].mean() for k in range(10)])
-    # Widths that are off by a sixth cover .83 or .945; the rows of a tenth and those of the calibration have
-    # standard errors of .01, of which four come on top.
-    assert shares.min() > 0.79 and shares.max() < 0.985, shares
+    assert all(0.8 < inside[tenths == k].mean() < 0.97 for k in range(10))
     assert interval_score(y, lower, upper) < 1.1 * interval_score(y, *true)
     model = stored(fitted, tmp_path)
     np.testing.assert_array_equal(model.predict_interval(X), (lower, upper))

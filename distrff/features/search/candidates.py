@@ -427,7 +427,7 @@ def expected_fall(errors: Sequence[float]) -> float:
     """The share by which another doubling of the features is expected to lower the error.
 
     It is three quarters of what two doublings did on average, and of the next one that again: of one alone
-    the noise would decide. On ten sets of 1,000 to 40,000 rows shares faded by .5 to 1.
+    the noise would decide.
     """
     first, last = errors[0], errors[-1]
     if not 0 < last < first < math.inf:
@@ -942,10 +942,8 @@ class AutoFeatures(FeatureMap):
 
     Notes
     -----
-    The search is counted in flops and so depends on `random_state` alone, not on the machine: about 6e11
-    flops, and about 1.2e11 for at most 10,000 rows. That is a third of a minute, or four seconds, at 30
-    Gflop/s; fewer rows take less. Where bins with a width a column are best on more than 10,000 rows, these
-    are shrunk beside it, as "ard" does.
+    The search is counted in flops and so depends on `random_state` alone, not on the machine. Where bins with
+    a width a column are best on more than 10,000 rows, these are shrunk beside it, as "ard" does.
 
     The error of Nyström and Fourier features is expected to fall with each doubling by three quarters of the
     share of the one before, beginning with what doublings of the finalists' features brought on average. The
