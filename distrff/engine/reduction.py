@@ -150,8 +150,11 @@ _CACHED_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
 # Starting a segment, packing its Gram and merging it cost about as much as the products of a few hundred
-# rows, whatever D is; with many times as many rows this overhead is small.
+# rows, whatever D is, and with five folds of some thousand; with many times as many rows it is small.
 _MIN_SEGMENT_ROWS = 15_000
+# Two cores share fewer rows: 15,000 of D = 4096 with five folds took 11.4 s in one segment, 6.6 s in two, and
+# 9.1 s in four.
+_MIN_HALF_ROWS = 2_500
 # Longer segments would save little, and cost more when their worker is lost.
 _MAX_SEGMENT_ROWS = 2**17
 # Segments are rounded up to this many rows. With 512 the last of 16 was a quarter shorter for 500,000 rows.
@@ -216,9 +219,9 @@ def gram_stride(n_rows: int, n_features: int, min_rows: int = 0) -> int:
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """The cuts of the Gram sweep.
 
-    Sixteen segments from a quarter of a million rows on, a smaller power of two for fewer rows, and multiples
-    of sixteen where a segment would have more than 2¹⁷ rows (fewer if D is large). So 2, 4, 8 or 16 workers
-    finish together.
+    Sixteen segments from a quarter of a million rows on, a smaller power of two for fewer rows, two from
+    5,000 on, and multiples of sixteen where a segment would have more than 2¹⁷ rows (fewer if D is large). So
+    2, 4, 8 or 16 workers finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
     # By flops, so that a lost worker of a large D loses seconds, not minutes.
@@ -229,7 +232,8 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
         n_segments = _ceil_to(min_segments, _USUAL_SEGMENTS)
     else:
         # The largest power of two below 2·m is the smallest that is at least m.
-        n_segments = _power_of_two_at_most(max(2 * min_segments - 1, max_segments), 1, _USUAL_SEGMENTS)
+        least = 2 if n_rows >= 2 * _MIN_HALF_ROWS else 1
+        n_segments = _power_of_two_at_most(max(2 * min_segments - 1, max_segments), least, _USUAL_SEGMENTS)
     # Not rounded up to whole tiles of up to 8,192 rows: the last segment would be much shorter than the
     # others, and its worker would rest.
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), _ALIGNED_ROWS), tile_rows)

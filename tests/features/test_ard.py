@@ -103,6 +103,16 @@ def test_every_model_solves_what_one_width_cannot(seed):
     assert score(FourierFeatures(Gaussian("auto"), 1024))[1] < 0.05
 
 
+def test_columns_that_matter_only_together_are_found(rng):
+    # Neither explains anything alone, and one width of 60 columns sees nothing of two.
+    X = rng.standard_normal((3000, 60))
+    y = 2 * np.sign(X[:, 0]) * X[:, 1] + 0.2 * rng.standard_normal(3000)
+    kernel, search = learned(Matern("ard", nu=1.5), X, y, budget=LikelihoodBudget.quick(500))
+    widths = np.array(kernel.length_scale)
+    assert "note" not in search
+    assert widths[:2].max() < widths[2:].min()
+
+
 def test_what_is_no_better_than_noise_is_not_believed(rng):
     """Four widths fitted to noise gain a few nats, and the bound is 14."""
     X, y = rng.standard_normal((300, 4)), rng.standard_normal(300)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,6 +100,16 @@ class LearnedMetric:
     rounds: list[dict[str, Any]]  # held-out error and width of each round
     flops: float
 
+    @property
+    def found_nothing(self) -> bool:
+        """Whether the first round is little better than the mean, and another start is worth a try."""
+        return bool(self.rounds[0]["squared_error"] > _NOTHING)
+
+    def or_better(self, other: LearnedMetric) -> LearnedMetric:
+        """The one of smaller error, with the flops of both."""
+        better = min(self, other, key=lambda one: one.squared_error)
+        return replace(better, flops=self.flops + other.flops)
+
 
 def learned_metric(
     kernel: Kernel, sample: Sample, n_components: int, *, by_bins: bool = False
@@ -127,11 +136,12 @@ def learned_metric(
             f"got {len(rows.Y)}; give more rows, or a matrix"
         )
     D, d = min(n_components, _MAX_FEATURES), rows.X.shape[1]
-    # A function, as it is called only where the first round finds nothing. A single column has no direction
-    # to find.
-    by_likelihood = None if d == 1 else lambda: column_widths(rows, _LIKELIHOOD_ROWS)
     with one_blas_thread():  # the same metric whatever the client's threads
-        learned = learn_metric(rows, kernel, D, by_likelihood)
+        learned = learn_metric(rows, kernel, D)
+        # A single column has no direction to find.
+        start = column_widths(rows, _LIKELIHOOD_ROWS) if learned.found_nothing and d > 1 else None
+        if start is not None:
+            learned = learned.or_better(learn_metric(rows, kernel, D, start))
         A, width = learned.P, kernel.get_params()["length_scale"]
         if isinstance(width, str):
             kind, size, full = ("binning", GRIDS, GRIDS) if by_bins else ("fourier", D, n_components)
@@ -220,34 +230,16 @@ def column_widths(rows: SearchSample, n_rows: int) -> np.ndarray | None:
 
 
 def learn_metric(
-    rows: SearchSample,
-    kernel: Stationary,
-    n_features: int,
-    widths: Callable[[], np.ndarray | None] | None = None,
+    rows: SearchSample, kernel: Stationary, n_features: int, A: np.ndarray | None = None
 ) -> LearnedMetric:
     """The metric of recursive feature machines, learned on cosines and sines of the kernel.
 
     Each round fits the width and the penalty by held-out rows and takes the metric of that model's gradients
     for the next one, until the held-out error does not fall any more (Radhakrishnan, Beaglehole, Pandit and
     Belkin 2024, "Mechanism for feature learning in neural networks and backpropagation-free machine learning
-    models"). Where the first round finds nothing, it begins again from `widths`, of shape (d,), if there are
-    any, and the better end is taken.
+    models"). It begins with coordinates A, scales of the columns of shape (d,); None is the columns.
     """
     rows = replace(rows, has_classes=False, penalty=None)  # a share of wrong classes is too coarse for rounds
-    learned = _learn_from(rows, kernel, n_features, None)
-    if widths is not None and learned.rounds[0]["squared_error"] > _NOTHING:
-        start = widths()
-        if start is not None:
-            again = _learn_from(rows, kernel, n_features, start)
-            flops = learned.flops + again.flops
-            learned = replace(min(learned, again, key=lambda one: one.squared_error), flops=flops)
-    return learned
-
-
-def _learn_from(
-    rows: SearchSample, kernel: Stationary, n_features: int, A: np.ndarray | None
-) -> LearnedMetric:
-    """The metric learned from coordinates A on: scales of the columns, (d,), or None."""
     free = _smooth(kernel)
     few = rows.in_coordinates(A).thinned()
     # The first width is looked for on a small model, as the error may be flat around the median distance.
