@@ -230,7 +230,8 @@ def choice_of_size(report: Mapping[str, Any]) -> Iterator[str]:
         )
         if len(held_out) > 1 and None not in (held_out[-2][1], held_out[-1][1]) and held_out[-2][1] > 0:
             fall = 1 - held_out[-1][1] / held_out[-2][1]
-            yield f"the last doubling of the features has lowered the error of the fit by {fall:.2%}"
+            verb = "lowered" if fall >= 0 else "raised"
+            yield f"the last doubling of the features has {verb} the error of the fit by {abs(fall):.2%}"
 
 
 # The report page, and the card of a notebook.

@@ -328,6 +328,8 @@ def test_a_size_grows_while_it_pays():
     assert size_that_pays([1.0, 1.0, 1.0], 512, 8192, dearness, 0.01) == (512, 0.0)
     assert size_that_pays([0.9, 1.0, 1.1], 512, 8192, dearness, 0.01) == (512, 0.0)
     assert size_that_pays([0.0, 0.0, 0.0], 512, 8192, dearness, 0.01) == (512, 0.0)
+    # The last doubling brought 1.1 %, of which less than 2 % more can come, however much the first one did.
+    assert size_that_pays([0.0189, 0.0090, 0.0089], 512, 8192, dearness, 0.02)[0] == 512
     # A larger share must be gained where less is worth it.
     assert size_that_pays([1 / 0.95**2, 1 / 0.95, 1.0], 512, 8192, dearness, 0.05)[0] == 512
 
