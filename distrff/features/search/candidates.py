@@ -578,7 +578,7 @@ class Search:
     def _go_on_as(self, candidate: Candidate, best: list[Found]) -> None:
         """Let the width of a candidate that left early go on as that of another kernel of its rule has.
 
-        Sought once more, the widths of three to five kernels took a fifth of the search.
+        Sought once more, the widths of three to five kernels took a seventh of the search.
         """
         history = self.histories[candidate]
         for before, found in zip(best[len(history) - 1 :], best[len(history) :], strict=False):
