@@ -300,7 +300,8 @@ def _refuse_unused(ctx: click.Context) -> None:
     # The classes have these and use them only beside others: alone they would be ignored without a word.
     o, found = ctx.params, given(ctx)
     is_margin = "C" in options_of(MODELS[o["model"]])
-    penalty = o["C"] if is_margin else o["alpha"]
+    of_class = parameters_of(MODELS[o["model"]])
+    penalty = next((o[name] or of_class[name].default for name in ("C", "alpha") if name in of_class), None)
     if o["model"] == "regressor":
         loss = o["loss"] or parameters_of("KernelRegressor")["loss"].default
         for option, losses in _OF_LOSSES.items():
@@ -308,16 +309,15 @@ def _refuse_unused(ctx: click.Context) -> None:
                 refuse(ctx, option, f"--loss {' or '.join(losses)}")
     elif "exposure" in found:
         refuse(ctx, "exposure", "--model regressor and --loss poisson or gamma")
-    # Ridge chooses alpha unless one is given; C is 1 unless "cv" is.
-    may_search = penalty in ("cv", "gcv") or (penalty is None and not is_margin)
+    may_search = penalty in ("cv", "gcv")
     for grid, name in _GRIDS.items():
         if grid in found and not may_search:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
-    if "alpha_per_target" in found and penalty not in (None, "cv"):
+    if "alpha_per_target" in found and penalty != "cv":
         refuse(ctx, "alpha_per_target", "--alpha cv")
     # A search for the map splits its sample by --folds, too; --alpha gcv leaves out one row at a time.
     of_map = "folds" in found and penalty != "gcv" and _chooses_map(o)
-    if not (of_map or penalty == "cv" or (penalty is None and not is_margin)):
+    if not (of_map or penalty == "cv"):
         for option in sorted({"cv", "fold_by", "folds"} & found.keys()):
             refuse(ctx, option, "--alpha cv or --C cv" + ", or a search for the map" * (option == "folds"))
     has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"

@@ -133,7 +133,7 @@ class StochasticGradients:
             return "solver='sgd' needs one loss a class, and multi_class='softmax' has one for all"
         elif penalty.value is None or problem.is_hard:
             got = penalty.search if penalty.value is None else penalty.number
-            return f"solver='sgd' needs a finite number for C, got C={got!r}; use solver='auto'"
+            return f"solver='sgd' needs a finite number for C, got C={got!r}; give one, or use solver='auto'"
         return unwritten(problem)
 
     def size(self, fit: FitContext, size: Size) -> MarginSize:

@@ -36,8 +36,8 @@ MODELS = {
     "equispaced": drf.KernelRidge(drf.EquispacedFourierFeatures(drf.Gaussian(2.0), 400), alpha=1e-2),
     "ridge-classifier": drf.KernelRidgeClassifier(SMALL, alpha=1e-2),
     "svc": drf.KernelSVC(SMALL, tol=0.1),
-    "logistic": drf.KernelLikelihoodClassifier(SMALL, tol=0.1),
-    "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1),
+    "logistic": drf.KernelLikelihoodClassifier(SMALL, 1.0, tol=0.1),
+    "softmax": drf.KernelLikelihoodClassifier(SMALL, 1.0, multi_class="softmax", tol=0.1),
 }
 
 

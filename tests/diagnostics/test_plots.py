@@ -137,7 +137,7 @@ def test_what_cannot_be_drawn(ax, rows):
     model = drf.KernelRidge(small_map(), 1.0).fit(X, y)
     several = drf.KernelRidge(small_map(), 1.0).fit(X, np.stack([y, y], axis=1))
     flat = drf.KernelRidge(small_map(), 1.0).fit(X[:, :1], y)
-    unsearched = drf.KernelLikelihoodClassifier(small_map()).fit(X, y > 0)
+    unsearched = drf.KernelLikelihoodClassifier(small_map(), 1.0).fit(X, y > 0)
     for draw, given, words in (
         (drf.plot_alpha_path, (unsearched,), "searched for neither alpha nor C"),
         (drf.plot_learning_curve, (unsearched,), "has no learning curve"),

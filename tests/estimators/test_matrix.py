@@ -168,8 +168,14 @@ REFUSED = {
     ("sgd by folds", "pairs"): "solver='sgd' solves for a given alpha and needs a number, got alpha='cv'",
     ("sgd by folds", "bins"): "choose alpha by solver='cg'",
     ("alphas by sgd", "pairs"): "solver='sgd' needs one alpha for all targets, got several; use solver='cg'",
-    ("C by sgd", "pairs"): "solver='sgd' needs a finite number for C, got C='cv'; use solver='auto'",
-    ("hard by sgd", "pairs"): "solver='sgd' needs a finite number for C, got C=inf; use solver='auto'",
+    (
+        "C by sgd",
+        "pairs",
+    ): "solver='sgd' needs a finite number for C, got C='cv'; give one, or use solver='auto'",
+    (
+        "hard by sgd",
+        "pairs",
+    ): "solver='sgd' needs a finite number for C, got C=inf; give one, or use solver='auto'",
     ("cg by folds", "pairs"): "solver='cg' solves for a given alpha and needs a number, got alpha='cv'",
     ("softmax by sgd", "pairs"): "needs one loss a class, and multi_class='softmax' has one for all",
     ("alpha by one fold", "bins"): "FourierFeatures or NystroemFeatures",

@@ -241,9 +241,9 @@ def test_candidates_have_the_penalty_that_the_model_will_have(estimator: Any) ->
     [
         (drf.KernelSVC(loss="squared_hinge"), 1 / 2),
         (drf.KernelSVC(), 2.0),
-        (drf.KernelLikelihoodClassifier(), 2 / np.tanh(1 / 2)),
-        (drf.KernelLikelihoodClassifier(noise="laplace", sigma=3.0), 9 * 2.582),
-        (drf.KernelLikelihoodClassifier(noise="probit", sigma=3.0), 9 * 1.616),
+        (drf.KernelLikelihoodClassifier(C=1.0), 2 / np.tanh(1 / 2)),
+        (drf.KernelLikelihoodClassifier(C=1.0, noise="laplace", sigma=3.0), 9 * 2.582),
+        (drf.KernelLikelihoodClassifier(C=1.0, noise="probit", sigma=3.0), 9 * 1.616),
     ],
 )
 def test_the_penalty_of_candidates_follows_from_the_loss(estimator: Any, penalty: float) -> None:
