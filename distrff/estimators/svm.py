@@ -95,9 +95,9 @@ class KernelSVC(MarginClassifier):
         loss. Infinite for the model of maximum margin 1/‖w‖, of which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
-        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade, and up to three
-        decades more beyond an end that is the best. The models of folds are solved to a gap of `tol`, at
-        least 1e-2.
+        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade, up to three decades
+        more beyond an end that is the best, and one value half a decade beside the best. The models of folds
+        are solved to a gap of `tol`, at least 1e-2.
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool

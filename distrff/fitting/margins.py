@@ -418,6 +418,7 @@ _FOLDS_TOL = 1e-2
 # λ = 1/(C·Σs·mean‖z‖²) of the default grid.
 _DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
 _MAX_DECADES = 3  # beyond either end of it
+_DECADE_AT_LEAST = 9.0  # powers of ten are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -454,7 +455,7 @@ def search_penalty(
     """The best C of a grid; `starts` are those of the smallest C, one per output.
 
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
-    until the held-out loss no longer falls.
+    until the held-out loss no longer falls. It ends with the value half a decade beside the best.
     """
     penalty, n_folds = oracle.problem.penalty, oracle.folds.n_folds
     # As in the search for alpha: an error on held-out rows is not known better than that.
@@ -481,7 +482,9 @@ def search_penalty(
         means[C] = _means(points, len(starts))
         if _choice(penalty, sums)[0] == C:
             best_points = points
-        to_try = to_try or _beyond_the_ends(_choice(penalty, sums)[0], sums, grid, max_decades)
+        if not to_try and max_decades:
+            points, (best, scores) = best_points, _choice(penalty, sums)
+            to_try = _beyond_the_ends(best, sums, grid, max_decades) or _between(best, sums, scores)
     best, scores = _choice(penalty, sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
@@ -529,6 +532,19 @@ def _beyond_the_ends(
     if best == min(tried) and best > 1.1 * grid[0] / 10.0**max_decades:
         return [best / 10]
     return []
+
+
+def _between(best: float, tried: Collection[float], scores: np.ndarray) -> list[float]:
+    """The C between the best and the better of its neighbours, unless there is one between others.
+
+    The log loss of `rings` is .270 with the best whole decade, and .251 with twice this C.
+    """
+    ascending = sorted(tried)
+    if min(np.divide(ascending[1:], ascending[:-1]), default=1.0) < _DECADE_AT_LEAST:
+        return []
+    at = ascending.index(best)
+    beside = [place for place in (at - 1, at + 1) if 0 <= place < len(ascending)]
+    return [float(np.sqrt(best * ascending[min(beside, key=lambda place: scores[place])]))]
 
 
 def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:
@@ -698,7 +714,7 @@ def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> s
 
 # What they cost.
 
-_PRESUMED_GRID = 6
+_PRESUMED_GRID = 7
 _MAX_LOOKING_AHEAD = 4
 # On 4096 rows and 1024 features a search of C takes .4 of the time of light sweeps, one C .4 with five
 # classes and .8 with two. Memory sets the limit: the Gram of the rows grows with their square.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.words import Vocabulary, word_of
@@ -361,7 +361,9 @@ class SignedLog(Warp):
         return super().fits(n_columns) and bool((self.unit > 0).all())
 
 
-_N_KNOTS = 257
+# Evenly spaced in normal scores: of 257 evenly spaced in ranks the last two lie 64 rows apart, of 16,384, and
+# squares of the scores of log-normal columns were .09 to .12 off, in place of .054.
+_N_KNOTS = 129
 
 
 @dataclass(frozen=True, eq=False)
@@ -375,16 +377,17 @@ class NormalScores(Warp):
     def of(cls, X: np.ndarray) -> Self:
         """Fitted to the columns of X. Equal values have the mean of their ranks."""
         n, d = X.shape
-        shares = np.linspace(0.0, 1.0, min(_N_KNOTS, max(2, n)))
-        found = np.quantile(X, shares, axis=0)
+        top = ndtri(1 - 0.5 / n)  # the first and last of n values have the ranks ½ and n − ½
+        shares = ndtr(np.linspace(-top, top, min(_N_KNOTS, max(2, n))))
+        X = np.sort(X, axis=0)
+        found = np.quantile(X, shares, axis=0, method="inverted_cdf")
         knots, scores = np.empty_like(found), np.empty_like(found)
         for j in range(d):
-            own, index = np.unique(found[:, j], return_inverse=True)
-            mean = np.bincount(index, shares) / np.bincount(index)
-            # The first and last of n values have the ranks ½ and n − ½.
-            mean = ndtri(np.clip(mean, 0.5 / n, 1 - 0.5 / n))
-            knots[:, j], scores[:, j] = own[-1], mean[-1]
-            knots[: len(own), j], scores[: len(own), j] = own, mean
+            own = np.unique(found[:, j])
+            below, up_to = (np.searchsorted(X[:, j], own, side) for side in ("left", "right"))
+            z = ndtri((below + up_to) / (2 * n))
+            knots[:, j], scores[:, j] = own[-1], z[-1]
+            knots[: len(own), j], scores[: len(own), j] = own, z
         return cls(knots, scores)
 
     def bend(self, X: np.ndarray) -> None:

@@ -119,7 +119,7 @@ FITS: dict[str, tuple[Any, str, str]] = {
     "bins": (ridge(BINS, 1.0, tol=0.3), "number", "products"),
     "bins, hinge": (svc(BINS), "two", "margins"),
     "bins, logistic": (likelihood(BINS), "two", "margins"),
-    "bins, probit by sgd": (likelihood(BINS, noise="probit", solver="sgd"), "two", "epoch"),
+    "bins, probit by sgd": (likelihood(BINS, 1.0, noise="probit", solver="sgd"), "two", "epoch"),
     "metric": (ridge(drf.FourierFeatures(drf.Gaussian("auto", metric=METRIC), 32), "cv"), "number", "Gram"),
     "metric, learned": (ridge(drf.FourierFeatures(drf.Gaussian(metric="learned"), 32)), "number", "Gram"),
     "metric, hinge": (svc(drf.FourierFeatures(drf.Matern(metric=METRIC), 32)), "two", "margins"),
