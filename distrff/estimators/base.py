@@ -23,7 +23,7 @@ from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, PlanRefused, warn
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import Plan
-from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
+from distrff.fitting.fit import begin, choose, expected_plan, likely_plan, prepare, within_memory
 from distrff.fitting.problem import (
     AnySplitter,
     FitContext,
@@ -260,6 +260,8 @@ class KernelEstimator(BaseEstimator):
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
+            if fit.problem.features is not None and fit.features is not fit.problem.features:
+                plan = plan.with_seconds(self._recounted(fit, plan))
         observer = fit.run.observer
         # Callbacks see a whole model after each sweep, which is made of the coefficients only where they ask.
         observer.model_of = partial(self._model, fit, plan.size.dtype)
@@ -285,6 +287,18 @@ class KernelEstimator(BaseEstimator):
         self._fit_rows = fit.dataset if fit.dataset.block_rows in (None, 0) else None
         model = self._model(fit, result.dtype, result.coef, result.intercept, result.targets)
         self._store(result, model, fit.problem.seed, fit)
+
+    @staticmethod
+    def _recounted(fit: PreparedFit, plan: Plan) -> float:
+        """The seconds of a fit whose map is chosen now: those so far, and predicted ones."""
+        from distrff.fitting.timing import predicted_seconds  # where seconds were asked for
+
+        rest = replace(plan, size=replace(plan.size, search_flops=0.0))
+        left = predicted_seconds(fit, rest)
+        fit.run.observer.between_passes(
+            f"{plan.size.n_features:,} features chosen: about {left:.0f} s are left"
+        )
+        return fit.run.seconds + left
 
     def _model(
         self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
@@ -371,6 +385,8 @@ class KernelEstimator(BaseEstimator):
 
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
+        Where a map chooses its number of features, memory is that of the most, and seconds are those of a
+        number that is likely; the fit counts them again, and says so in a line, once it has chosen.
         Only the first few thousand rows are checked, and the columns that are known to lack values; the
         first pass of a fit checks all rows. With the `checkpoint` of the fit, the memory that its copies of
         sums take is counted; nothing is written there.
@@ -394,7 +410,7 @@ class KernelEstimator(BaseEstimator):
         # Loaded here: only `plan` measures, and no choice of a fit follows from times.
         from distrff.fitting.timing import predicted_seconds
 
-        self._planned = plan.with_seconds(predicted_seconds(fit, plan))
+        self._planned = plan.with_seconds(predicted_seconds(fit, likely_plan(fit)))
         return self._planned
 
     def plan_for(

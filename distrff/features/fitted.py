@@ -560,6 +560,7 @@ class MapOutline:
     n_passes: int = 0  # over all rows for the fit of the map, beside the one that draws the sample
     search_flops: float = 0.0  # about
     search_bytes: int = 0  # at most, of a thread of a worker; 0 where the client searches
+    likely_features: int | None = None  # for seconds, where a fit chooses how many of `n_features` it takes
 
 
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:

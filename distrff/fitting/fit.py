@@ -255,6 +255,11 @@ def expected_plan(fit: FitContext) -> Plan:
     return plan
 
 
+def likely_plan(fit: FitContext) -> Plan:
+    """The plan by whose seconds a fit is judged: of as many features as it is likely to choose."""
+    return choose(fit, _presumed_outputs(fit), fit.outline().likely_features)[1]
+
+
 def _presumed_outputs(fit: FitContext) -> int:
     n_targets = fit.dataset.n_targets
     counts = {

@@ -341,6 +341,25 @@ def test_many_classes_are_judged_by_squared_error() -> None:
     assert {row["criterion"] for row in found.candidates_} == {"squared error"}
 
 
+def test_a_plan_has_room_for_most_features_and_the_seconds_of_a_likely_number(monkeypatch) -> None:
+    X, y = smooth_rows(3000)
+    model, timed = drf.KernelRidge(random_state=0), []
+
+    def seconds(fit: Any, plan: Any) -> float:
+        timed.append((plan.size.n_features, plan.size.search_flops > 0))
+        return 100.0
+
+    monkeypatch.setattr("distrff.fitting.timing.predicted_seconds", seconds)
+    planned = model.plan(X, y)
+    most, n = planned.size.n_features, model.fit(X, y).model_.specification.n_features
+    assert most == 4096 and planned.seconds == 100
+    # The fit counts once more, without the search that is over.
+    (likely, has_search), counted = timed
+    assert 1024 < likely < most and has_search and counted == (n, False)
+    assert 100 < model.plan_.seconds < 100 + model.report_["seconds"]
+    assert drf.KernelRidge(random_state=0).fit(X, y).plan_.seconds is None and len(timed) == 2
+
+
 def test_the_plan_of_wide_sparse_rows_counts_no_search() -> None:
     X = csr_matrix((3, 50_000))
     X[0, 0] = 1.0

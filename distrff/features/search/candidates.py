@@ -386,6 +386,15 @@ class Scope:
         return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
 
     @property
+    def likely_features(self) -> int:
+        """Features that are presumed for the seconds of a plan.
+
+        Mostly 1024 to all are taken, and seconds grow as their third power: so many take two to three times
+        as long as the fewer ones, and a half to a third of the time of all.
+        """
+        return round(self.usual_size * (self.n_components / self.usual_size) ** _LIKELY)
+
+    @property
     def likelihood_rows(self) -> int:
         """The most rows on which widths of columns may be sought; 0 where there is no time for any."""
         may_take = _SHARE_OF_SEARCH * self.budget
@@ -422,7 +431,7 @@ class Scope:
 
 # The size.
 
-_SIZES, _USUAL_SIZE = (256, 16_384), 1024
+_SIZES, _USUAL_SIZE, _LIKELY = (256, 16_384), 1024, 2 / 3
 # Flops of a fit that answers in some seconds, and those that a row may take, as with 2,048 features.
 _FLOPS, _FLOPS_A_ROW = 2e11, 2.0 * 2048**2
 _REDUCTIONS = 15.0  # of D³ flops, for five folds and the sizes of a learning curve
@@ -1088,6 +1097,7 @@ class AutoFeatures(FeatureMap):
             n_passes=int(has_landmarks),
             search_flops=scope.budget,
             search_bytes=scope.search_bytes,
+            likely_features=scope.likely_features if self._chooses_size else None,
         )
 
     @property
