@@ -372,18 +372,13 @@ class Scope:
 
     @property
     def max_features(self) -> int:
-        """Features of the largest small model."""
+        """Features of the largest small models, by which finalists are judged, too."""
         return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
 
     @property
     def usual_size(self) -> int:
         """Features where no learning curve says how many pay."""
         return min(self.n_components, _USUAL_SIZE) if self.is_free else self.n_components
-
-    @property
-    def final_features(self) -> int:
-        """Features of the models by which finalists are judged."""
-        return min(self.n_components, _FEATURES_OF_FEW if self.is_small else FEATURES)
 
     @property
     def likely_features(self) -> int:
@@ -600,7 +595,7 @@ class Search:
         The errors of all dense finalists become those that are expected with so many.
         """
         dense = {one: e for one, e in self.judged().items() if one.kind in ("nystroem", "fourier")}
-        size, most = self.scope.final_features, self.scope.n_components
+        size, most = self.scope.max_features, self.scope.n_components
         if not self.finals or not dense or size < 4 * _LEAST_OF_CURVE:
             return
         best = choose(dense, self._cost, by_folds=True)
@@ -627,7 +622,7 @@ class Search:
         # Of classes the share of wrong ones falls in steps, and squares go on where it stands.
         return max(
             size_that_pays(
-                falling, self.scope.final_features, self.scope.n_components, self._dearness, self.min_gain
+                falling, self.scope.max_features, self.scope.n_components, self._dearness, self.min_gain
             )
             for falling in ([e.squared_error for e in errors], [e.criterion for e in errors])
         )
@@ -643,7 +638,7 @@ class Search:
         return fit_flops(n, n_features) / (self.effort * budget_of_fit(n))
 
     def _judge_out_of_fold(self, some: list[Candidate]) -> None:
-        size = self.scope.final_features
+        size = self.scope.max_features
         for one, (F, found) in zip(some, self._out_of_fold(some, size), strict=True):
             self.finals[one], self.values[one] = found, F
 
