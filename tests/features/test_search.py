@@ -17,6 +17,8 @@ from distrff.features.search.candidates import (
     METRIC,
     ONE_WIDTH,
     Candidate,
+    Scope,
+    Search,
     Stage,
     choose,
     judge_candidate,
@@ -339,3 +341,22 @@ def test_the_error_that_is_left_falls_with_the_size():
     shares = [left_with(errors, 512, size) for size in (256, 512, 1024, 2048)]
     assert shares[:2] == [1.0, 1.0]
     assert shares[2] == pytest.approx(1 - 0.375) and shares[3] == pytest.approx(0.625 * (1 - 0.375 * 0.75))
+
+
+def test_of_few_rows_all_out_of_fold_judge_the_width(rng):
+    """No half octave beside the width of the best is better; Fourier features are not among the choices."""
+    X = rng.uniform(size=(600, 3))
+    y = np.sin(12 * X[:, 0]) * X[:, 1] + abs(X[:, 2] - 0.5) + 0.05 * rng.standard_normal(600)
+    sample = Sample(X, y, None, seed_of(rng), RowsInMemory(X, None))
+    scope = Scope(("fourier", "nystroem"), 1024, 600, 3, is_free=True)
+    rows = SearchSample.of(sample, scope.search_rows)
+    search = Search(scope, rows, SearchSample.of(sample), sample.row_source, None, [])
+    search.run()
+    assert {one.kind for one in search.finals} == {"nystroem"}
+    best = min((one for one in search.finals if not one.parts), key=search._place)
+    width = search.histories[best][-1].width
+    beside = [width * math.sqrt(0.5), width * math.sqrt(2.0)]
+    found = search._out_of_fold([best, best], scope.max_features, beside)
+    assert min(final.error.criterion for _, final in found) >= search.finals[best].error.criterion
+    if best.rule == ONE_WIDTH:
+        assert search.kernel(best).get_params()["length_scale"] == pytest.approx(width, rel=1e-3)

@@ -314,6 +314,7 @@ _FLOPS_OF_AN_ENTRY = 5_000.0
 _MIN_GRIDS, _MAX_GRIDS = 16, 100
 _N_FOLDS = 5
 _TOO_FEW_TO_TELL, _FEWEST_ROWS = 500, 3000
+_MAX_REFINED, _FARTHEST_OF_FEW = 3, 6  # half octaves
 _MAX_PARTS, _WEIGHTS, _PROMISING = 3, (0.2, 0.35, 0.5, 0.65, 0.8), 0.01
 _WARP_ROWS, _WARP_FEATURES = 3072, 256
 # Small models of one width are blind to what widths of columns would gain: with ranks, which bring their
@@ -577,7 +578,29 @@ class Search:
         for one in others:
             self._go_on_as(one, self.histories[first])
         self._judge_out_of_fold([one for one in others if math.isfinite(self.histories[one][-1].width)])
+        if self.scope.has_few_rows:
+            self._refine_widths()
         self._judge_sums()
+
+    def _refine_widths(self) -> None:
+        """Let the widths of the best finalists walk by half octaves, as all rows out of fold judge them.
+
+        Held-out rows of few are too few to tell widths: those of `energy` were 2.8 times too long, with a
+        test error of .028 in place of .022.
+        """
+        best = sorted((one for one in self.finals if one.kind == "nystroem"), key=self._place)[:_MAX_REFINED]
+        steps: dict[Candidate, tuple[float, ...]] = dict.fromkeys(best, (math.sqrt(0.5), math.sqrt(2.0)))
+        for _ in range(_FARTHEST_OF_FEW):
+            tried = [(one, step) for one, both in steps.items() for step in both]
+            widths = [self.histories[one][-1].width * step for one, step in tried]
+            judged = self._out_of_fold([one for one, _ in tried], self.scope.max_features, widths)
+            found = list(zip(tried, widths, judged, strict=True))
+            steps = {}
+            for (one, step), width, (F, final) in found:
+                if final.error.criterion < self.finals[one].error.criterion:
+                    self.finals[one], self.values[one] = final, F
+                    self.histories[one][-1] = replace(self.histories[one][-1], width=width)
+                    steps[one] = (step,)
 
     def _go_on_as(self, candidate: Candidate, best: list[Found]) -> None:
         """Let the width of a candidate that left early go on as that of another kernel of its rule has.
@@ -642,10 +665,13 @@ class Search:
         for one, (F, found) in zip(some, self._out_of_fold(some, size), strict=True):
             self.finals[one], self.values[one] = found, F
 
-    def _out_of_fold(self, some: list[Candidate], n_features: int) -> list[tuple[np.ndarray, Found]]:
+    def _out_of_fold(
+        self, some: list[Candidate], n_features: int, widths: Sequence[float] | None = None
+    ) -> list[tuple[np.ndarray, Found]]:
+        """Values of all rows out of fold, and their errors; other `widths` may be given."""
         arrays = self.all_rows.arrays() | self.coordinates
         n, calls = len(self.all_rows.Y), []
-        for one in some:
+        for place, one in enumerate(some):
             size = {"binning": self.scope.n_grids, EQUISPACED: self.stages[-1].n_modes}.get(
                 one.kind, min(n, n_features)
             )
@@ -654,7 +680,8 @@ class Search:
             elif one.parts:
                 kernel, rule = self.kernel_of(one), ""
             else:
-                kernel, rule = one.kernel.with_widths(self.histories[one][-1].width), one.rule
+                width = self.histories[one][-1].width if widths is None else widths[place]
+                kernel, rule = one.kernel.with_widths(width), one.rule
             first = one.parts[0][1] if one.parts else one
             calls.append((one.kind, kernel, rule, size, _N_FOLDS, self.histories[first][-1].alpha))
         return self.source.run_all(judge_by_folds, arrays, calls)
@@ -752,7 +779,8 @@ class Search:
     def _judge_frequencies(self) -> None:
         """Judge Fourier features beside the Nyström features that would be chosen: they cost less."""
         chosen = choose(self.judged(), self._cost, by_folds=bool(self.finals))
-        if chosen.kind == "nystroem" and "fourier" in self.scope.judged and not chosen.parts:
+        is_itself = self.scope.has_few_rows  # landmarks at all rows cost no more
+        if chosen.kind == "nystroem" and "fourier" in self.scope.judged and not (chosen.parts or is_itself):
             twin = replace(chosen, kind="fourier")
             self.histories[twin] = [
                 replace(found, flops=0.0, seconds=0.0) for found in self.histories[chosen][:-1]
@@ -836,7 +864,9 @@ class Search:
         if candidate.parts:
             return self.kernel_of(candidate)
         A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
-        if candidate.kind in ("nystroem", "fourier"):
+        if self.scope.has_few_rows:
+            width = self.histories[candidate][-1].width
+        elif candidate.kind in ("nystroem", "fourier"):
             width = max(width, _SHORTENED * self.histories[candidate][-1].width)
         if candidate in self.shrunk:
             return candidate.kernel.with_widths(self.shrunk[candidate].widths(self.scope.n_rows))
