@@ -313,7 +313,7 @@ _ALIKE = 1.5  # deviations of columns that differ by less
 _FLOPS_OF_AN_ENTRY = 5_000.0
 _MIN_GRIDS, _MAX_GRIDS = 16, 100
 _N_FOLDS = 5
-_TOO_FEW_TO_TELL, _FEWEST_ROWS = 500, 3000
+_TOO_FEW_TO_TELL = 500
 _MAX_REFINED, _FARTHEST_OF_FEW = 3, 6  # half octaves
 _MAX_PARTS, _WEIGHTS, _PROMISING = 3, (0.2, 0.35, 0.5, 0.65, 0.8), 0.01
 _WARP_ROWS, _WARP_FEATURES = 3072, 256
@@ -350,7 +350,7 @@ class Scope:
     @property
     def has_few_rows(self) -> bool:
         """Whether all rows are landmarks of a small model, which is then that of the kernel itself."""
-        return self.n_rows <= min(_FEWEST_ROWS, self.n_components)
+        return self.n_rows <= min(_ROWS_OF_FEW, self.n_components)
 
     @property
     def keeps_all(self) -> bool:
@@ -988,7 +988,7 @@ class AutoFeatures(FeatureMap):
     features that have one width, one a column and a metric.
 
     These finalists, and the other kernels of the best one's rule, are judged once more, out of fold by all
-    rows of the sample; of 500 to 3,000 rows all candidates are. So is the sum of the kernels of some of them,
+    rows of the sample; of 500 to 4,096 rows all candidates are. So is the sum of the kernels of some of them,
     where averages of their values promise to lower the error by a hundredth. Of the finalists those count as
     equal whose error is larger than the best by no more than a standard error of the difference on the same
     rows. Of these the one is taken to which least was fitted: one width before one width a column, before a
