@@ -988,7 +988,8 @@ class AutoFeatures(FeatureMap):
     features that have one width, one a column and a metric.
 
     These finalists, and the other kernels of the best one's rule, are judged once more, out of fold by all
-    rows of the sample; of 500 to 4,096 rows all candidates are. So is the sum of the kernels of some of them,
+    rows of the sample; of 500 to 4,096 rows, which may all be landmarks, all candidates are, and the widths of
+    the three best go on by half octaves. So is the sum of the kernels of some of them,
     where averages of their values promise to lower the error by a hundredth. Of the finalists those count as
     equal whose error is larger than the best by no more than a standard error of the difference on the same
     rows. Of these the one is taken to which least was fitted: one width before one width a column, before a
