@@ -301,7 +301,14 @@ def _refuse_unused(ctx: click.Context) -> None:
     o, found = ctx.params, given(ctx)
     is_margin = "C" in options_of(MODELS[o["model"]])
     of_class = parameters_of(MODELS[o["model"]])
-    penalty = next((o[name] or of_class[name].default for name in ("C", "alpha") if name in of_class), None)
+    penalty = next(
+        (
+            of_class[name].default if o[name] is None else o[name]
+            for name in ("C", "alpha")
+            if name in of_class
+        ),
+        None,  # of --model pca
+    )
     if o["model"] == "regressor":
         loss = o["loss"] or parameters_of("KernelRegressor")["loss"].default
         for option, losses in _OF_LOSSES.items():

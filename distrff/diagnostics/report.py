@@ -78,8 +78,8 @@ class FitReport(StrictMapping):
     source, column_names : of the rows
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set; without a cluster
         of the single process
-    plan : the costs counted before the fit, as in `Plan`; `seconds` is the prediction of `plan`, null
-        without one
+    plan : the costs counted before the fit, as in `Plan`; `seconds` is the prediction of `plan`, where a
+        map was chosen in the fit the one made then; null without a call of `plan`
     rkhs_norm : ‖w‖₂, one number or one per output
     table : rows read and dropped, columns made and dropped, for a table of mixed columns
     alerts : list of sentences on where the fit fell short

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.diagnostics.report import FitReport
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
-from distrff.engine.run import begin_run
+from distrff.engine.run import Run, begin_run
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, PlanRefused, warn
 from distrff.features.fitted import Trait
@@ -257,10 +257,11 @@ class KernelEstimator(BaseEstimator):
         fit = prepare(fit)
         solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         planned = self._planned
-        # The report shows the seconds that `plan` predicted, if that was for this fit.
+        # The report shows the seconds that `plan` predicted, if that was for this fit, or a later prediction.
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
-            if fit.problem.features is not None and fit.features is not fit.problem.features:
+            assert fit.features is not None
+            if Trait.CHOOSES in fit.features.traits:
                 plan = plan.with_seconds(self._recounted(fit, plan))
         observer = fit.run.observer
         # Callbacks see a whole model after each sweep, which is made of the coefficients only where they ask.
@@ -290,14 +291,13 @@ class KernelEstimator(BaseEstimator):
 
     @staticmethod
     def _recounted(fit: PreparedFit, plan: Plan) -> float:
-        """The seconds of a fit whose map is chosen now: those so far, and predicted ones."""
+        """The seconds of a fit whose map is chosen: those so far, and predicted ones."""
         from distrff.fitting.timing import predicted_seconds  # where seconds were asked for
 
         rest = replace(plan, size=replace(plan.size, search_flops=0.0))
-        left = predicted_seconds(fit, rest)
-        fit.run.observer.between_passes(
-            f"{plan.size.n_features:,} features chosen: about {left:.0f} s are left"
-        )
+        # A run of its own: what this one remembers must not depend on whether seconds were asked for.
+        left = predicted_seconds(replace(fit, run=Run(fit.run.execution)), rest)
+        fit.run.observer.between_passes(f"{plan.size.n_features:,} features: about {left:.0f} s are left")
         return fit.run.seconds + left
 
     def _model(
@@ -386,7 +386,9 @@ class KernelEstimator(BaseEstimator):
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
         Where a map chooses its number of features, memory is that of the most, and seconds are those of a
-        number that is likely; the fit counts them again, and says so in a line, once it has chosen.
+        number that is likely. A fit of this estimator predicts them again once it has chosen, in a line on
+        the terminal and in its report.
+
         Only the first few thousand rows are checked, and the columns that are known to lack values; the
         first pass of a fit checks all rows. With the `checkpoint` of the fit, the memory that its copies of
         sums take is counted; nothing is written there.
@@ -407,7 +409,7 @@ class KernelEstimator(BaseEstimator):
             run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
-        # Loaded here: only `plan` measures, and no choice of a fit follows from times.
+        # Loaded here: few fits are measured, and no choice of a fit follows from times.
         from distrff.fitting.timing import predicted_seconds
 
         self._planned = plan.with_seconds(predicted_seconds(fit, likely_plan(fit)))

@@ -168,12 +168,11 @@ class KernelLikelihoodClassifier(MarginClassifier):
     """Classifier by maximum likelihood of y = sign(f(x) + noise), with a penalty on f.
 
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
-    ±1 and Ψ the distribution function of the noise; by default C is the one of the most probable held-out
-    labels, without which probabilities are too near to ½ (C = 1 on `spambase`: a log loss of .160 in place
-    of .110). One Gram sweep gives the preconditioner,
-    then a few light sweeps of L-BFGS close the duality gap, which certifies the
-    model. More than two classes are one against the rest each, all in the same sweeps. See `KernelSVC` for
-    the cost, and for the parameters not listed here.
+    ±1 and Ψ the distribution function of the noise. By default C is chosen by the held-out log loss: one
+    that is too small leaves probabilities too near to ½ (on `spambase` C = 1 has a log loss of .160 in place
+    of .110). One Gram sweep gives the preconditioner, then light sweeps of L-BFGS, for each C in all folds,
+    close the duality gap, which certifies the model. More than two classes are one against the rest each,
+    all in the same sweeps. See `KernelSVC` for the cost, and for the parameters not listed here.
 
     Parameters
     ----------
@@ -188,8 +187,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
         One model a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
         of a row of class c, shared by all; of two classes there is one model in any case.
     solver : {"auto", "lbfgs", "sgd"}
-        "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
-        where the Gram does not fit in the workers' memory.
+        "sgd" needs no Gram and rows in no order, and C as a number; it is not for softmax. "auto" is "lbfgs",
+        or with such a C "sgd" where the Gram does not fit in the workers' memory.
     tol : float
         As of `KernelSVC`; for softmax ‖∇‖ relative to its norm at zero.
 

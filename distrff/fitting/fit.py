@@ -256,7 +256,7 @@ def expected_plan(fit: FitContext) -> Plan:
 
 
 def likely_plan(fit: FitContext) -> Plan:
-    """The plan by whose seconds a fit is judged: of as many features as it is likely to choose."""
+    """The plan whose seconds are predicted: of as many features as the fit is likely to choose."""
     return choose(fit, _presumed_outputs(fit), fit.outline().likely_features)[1]
 
 

@@ -418,7 +418,6 @@ _FOLDS_TOL = 1e-2
 # λ = 1/(C·Σs·mean‖z‖²) of the default grid.
 _DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
 _MAX_DECADES = 3  # beyond either end of it
-_DECADE_AT_LEAST = 9.0  # powers of ten are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,7 +454,7 @@ def search_penalty(
     """The best C of a grid; `starts` are those of the smallest C, one per output.
 
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
-    until the held-out loss no longer falls. It ends with the value half a decade beside the best.
+    until the held-out loss no longer falls, and ends half a decade beside the best.
     """
     penalty, n_folds = oracle.problem.penalty, oracle.folds.n_folds
     # As in the search for alpha: an error on held-out rows is not known better than that.
@@ -466,7 +465,7 @@ def search_penalty(
     sums: dict[float, np.ndarray] = {}
     means: dict[float, list[np.ndarray]] = {}
     best_points: dict[MarginProblem, np.ndarray] = {}
-    interruption, to_try = None, grid.tolist()
+    interruption, to_try, is_refined = None, grid.tolist(), False
     while to_try:
         C = to_try.pop(0)
         points = {problem._replace(C=C): x for problem, x in points.items()}
@@ -480,11 +479,13 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
-        if _choice(penalty, sums)[0] == C:
+        best, scores = _choice(penalty, sums)
+        if best == C:
             best_points = points
-        if not to_try and max_decades:
-            points, (best, scores) = best_points, _choice(penalty, sums)
-            to_try = _beyond_the_ends(best, sums, grid, max_decades) or _between(best, sums, scores)
+        if not to_try and max_decades and not is_refined:
+            points, to_try = best_points, _beyond_the_ends(best, sums, grid, max_decades)
+            if not to_try:
+                to_try, is_refined = _between(best, sums, scores), True
     best, scores = _choice(penalty, sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
@@ -535,16 +536,15 @@ def _beyond_the_ends(
 
 
 def _between(best: float, tried: Collection[float], scores: np.ndarray) -> list[float]:
-    """The C between the best and the better of its neighbours, unless there is one between others.
+    """The C between the best and the better of its neighbours.
 
     The log loss of `rings` is .270 with the best whole decade, and .251 with twice this C.
     """
     ascending = sorted(tried)
-    if min(np.divide(ascending[1:], ascending[:-1]), default=1.0) < _DECADE_AT_LEAST:
-        return []
     at = ascending.index(best)
-    beside = [place for place in (at - 1, at + 1) if 0 <= place < len(ascending)]
-    return [float(np.sqrt(best * ascending[min(beside, key=lambda place: scores[place])]))]
+    beside = {scores[place]: ascending[place] for place in (at + 1, at - 1) if 0 <= place < len(ascending)}
+    finite = [score for score in beside if np.isfinite(score)]
+    return [float(np.sqrt(best * beside[min(finite)]))] if finite else []
 
 
 def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:

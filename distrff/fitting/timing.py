@@ -195,9 +195,9 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
 def _tried(fit: FitContext, size: Size) -> tuple[FittedMap, Size]:
     """A map to be timed, and its size: a small one where the factors of all landmarks take long."""
     features, d = fit.problem.features, size.n_columns
-    if not size.map_cost.triangle_share:
+    if size.sparse_entries:
         return features.trial(d).specification_, size
-    tried = features.trial(d, _MAX_LANDMARKS).specification_
+    tried = features.trial(d, _MAX_LANDMARKS if size.map_cost.triangle_share else None).specification_
     return tried, replace(size, n_features=tried.n_features, map_cost=tried.cost)
 
 

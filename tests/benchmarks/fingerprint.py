@@ -103,10 +103,13 @@ MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
     "squared hinge": (lambda: drf.KernelSVC(fourier(), loss="squared_hinge", **SEED), CLASSES),
     "hard margin": (lambda: drf.KernelSVC(fourier(n_components=400), np.inf, **SEED), X[:, 0] > 0.3),
     "svc, sgd": (lambda: drf.KernelSVC(fourier(), solver="sgd", **SEED), TWO),
-    "logistic": (lambda: drf.KernelLikelihoodClassifier(fourier(), **SEED), CLASSES),
+    "logistic": (lambda: drf.KernelLikelihoodClassifier(fourier(), 1.0, **SEED), CLASSES),
     "logistic, C by folds": (lambda: drf.KernelLikelihoodClassifier(fourier(), "cv", **SEED), TWO),
-    "probit": (lambda: drf.KernelLikelihoodClassifier(fourier(), noise="probit", **SEED), TWO),
-    "softmax": (lambda: drf.KernelLikelihoodClassifier(fourier(), multi_class="softmax", **SEED), CLASSES),
+    "probit": (lambda: drf.KernelLikelihoodClassifier(fourier(), 1.0, noise="probit", **SEED), TWO),
+    "softmax": (
+        lambda: drf.KernelLikelihoodClassifier(fourier(), 1.0, multi_class="softmax", **SEED),
+        CLASSES,
+    ),
     "pca": (lambda: drf.KernelPCA(fourier(), 5, **SEED), None),
 }
 
@@ -323,7 +326,7 @@ def medians(folder: Path, n_runs: int) -> dict[str, float]:
         "gram pass, parquet": lambda: drf.KernelRidge(wide, 1.0, random_state=0).fit(table),
         "conjugate gradients": lambda: drf.KernelRidge(narrow, 1.0, solver="cg", random_state=0).fit(stored),
         "hinge": lambda: drf.KernelSVC(narrow, tol=1e-2, random_state=0).fit(X[:50_000], labels[:50_000]),
-        "logistic": lambda: drf.KernelLikelihoodClassifier(narrow, random_state=0).fit(X, labels),
+        "logistic": lambda: drf.KernelLikelihoodClassifier(narrow, 1.0, random_state=0).fit(X, labels),
         "binning": lambda: drf.KernelRidge(
             drf.RandomBinningFeatures(drf.Laplacian(3.0), 16, random_state=1), 1.0, random_state=0
         ).fit(X[:50_000], y[:50_000]),

@@ -341,6 +341,12 @@ def test_many_classes_are_judged_by_squared_error() -> None:
     assert {row["criterion"] for row in found.candidates_} == {"squared error"}
 
 
+def test_a_penalty_that_leaves_some_candidates_no_model_leaves_others() -> None:
+    X, y = smooth_rows(600)
+    model = drf.KernelRidge(alpha=1e-8, random_state=0).fit(X.astype(np.float32), y)
+    assert np.isfinite(model.predict(X)).all()
+
+
 def test_a_plan_has_room_for_most_features_and_the_seconds_of_a_likely_number(monkeypatch) -> None:
     X, y = smooth_rows(3000)
     model, timed = drf.KernelRidge(random_state=0), []
@@ -358,6 +364,14 @@ def test_a_plan_has_room_for_most_features_and_the_seconds_of_a_likely_number(mo
     assert 1024 < likely < most and has_search and counted == (n, False)
     assert 100 < model.plan_.seconds < 100 + model.report_["seconds"]
     assert drf.KernelRidge(random_state=0).fit(X, y).plan_.seconds is None and len(timed) == 2
+
+
+def test_a_search_among_bins_alone_is_planned_by_them() -> None:
+    X, y = smooth_rows(300)
+    model = drf.KernelRidge(drf.AutoFeatures(maps=("binning",)), random_state=0)
+    planned = model.plan(X, y)
+    assert planned.size.sparse_entries > 0 and planned.size.search_flops > 0 and planned.seconds >= 0
+    assert model.fit(X, y).plan_.seconds > 0
 
 
 def test_the_plan_of_wide_sparse_rows_counts_no_search() -> None:

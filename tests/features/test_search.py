@@ -27,6 +27,7 @@ from distrff.features.search.candidates import (
 )
 from distrff.features.search.ridge import (
     GRIDS,
+    LEAST_GAIN,
     BinnedRidge,
     DenseRidge,
     FourierRidge,
@@ -354,9 +355,11 @@ def test_of_few_rows_all_out_of_fold_judge_the_width(rng):
     search.run()
     assert {one.kind for one in search.finals} == {"nystroem"}
     best = min((one for one in search.finals if not one.parts), key=search._place)
-    width = search.histories[best][-1].width
+    width = search.refined[best]
     beside = [width * math.sqrt(0.5), width * math.sqrt(2.0)]
     found = search._out_of_fold([best, best], scope.max_features, beside)
-    assert min(final.error.criterion for _, final in found) >= search.finals[best].error.criterion
-    if best.rule == ONE_WIDTH:
-        assert search.kernel(best).get_params()["length_scale"] == pytest.approx(width, rel=1e-3)
+    least = (1 - LEAST_GAIN) * search.finals[best].error.squared_error
+    assert min(final.error.squared_error for _, final in found) >= least
+    Z = replace(rows, X=X).in_coordinates(search.coordinates.get(best.rule)).X
+    own = best.kernel.with_widths(width)
+    assert_allclose(search.kernel(best)(X[:5], X[5:9]), own(Z[:5], Z[5:9]), rtol=1e-2)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 import distrff as drf
@@ -359,15 +360,22 @@ def test_noise_is_shrunk_beyond_the_grid(rng, alpha):
         assert grid[-1] == pytest.approx(400)
 
 
-def test_C_goes_on_beyond_either_end(rng):
+def test_C_goes_on_beyond_either_end_and_half_a_decade_beside_the_best(rng):
     """A margin that no row violates wants a large C; labels without a pattern want a small one."""
     X = rng.standard_normal((300, 2))
     clear = np.abs(X[:, 0]) > 0.3
     separable = drf.KernelLikelihoodClassifier(drf.LinearFeatures(), "cv", cv=3, scale="none", random_state=0)
     fitted = separable.fit(X[clear], X[clear, 0] > 0)
     grid = fitted.cv_results_["C"]
-    assert (np.diff(grid) > 0).all() and len(grid) == fitted.cv_results_["fold_scores"].shape[0] > 6
-    assert fitted.C_ == grid[np.argmin(fitted.cv_results_["mean_score"])] >= grid[5]
+    assert (np.diff(grid) > 0).all() and len(grid) == fitted.cv_results_["fold_scores"].shape[0]
+    assert grid[-1] > 5e5 * grid[0]
+    assert grid[np.argmin(fitted.cv_results_["mean_score"])] == fitted.C_
+    noise = clone(separable).fit(X, rng.uniform(size=300) < 0.5).cv_results_["C"]
+    assert noise[0] < 0.2 * grid[0] * np.count_nonzero(clear) / 300
+    for tried in (grid, noise):
+        steps = np.diff(np.log10(tried))
+        np.testing.assert_allclose(steps[steps < 0.9], [0.5, 0.5])  # one value between two decades
+        np.testing.assert_allclose(steps[steps > 0.9], 1.0)
     given = drf.KernelLikelihoodClassifier(
         drf.LinearFeatures(), "cv", Cs=grid[:3], cv=3, scale="none", random_state=0
     ).fit(X[clear], X[clear, 0] > 0)

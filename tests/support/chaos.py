@@ -55,7 +55,7 @@ def _hinge() -> Any:
 
 
 def _likelihood() -> Any:
-    return drf.KernelLikelihoodClassifier(_fourier(192), random_state=0)
+    return drf.KernelLikelihoodClassifier(_fourier(192), 1.0, random_state=0)
 
 
 def _binning() -> Any:

@@ -46,8 +46,8 @@ ESTIMATORS = {
     "ridge": drf.KernelRidge(SMALL, scale="standard", alpha=1e-2),
     "classes": drf.KernelRidgeClassifier(SMALL, alpha=1e-2, class_weight="balanced", scale="none"),
     "svc": drf.KernelSVC(SMALL, tol=0.1, scale="none"),
-    "probit": drf.KernelLikelihoodClassifier(SMALL, noise="probit", tol=0.1, scale="none"),
-    "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1, scale="none"),
+    "probit": drf.KernelLikelihoodClassifier(SMALL, 1.0, noise="probit", tol=0.1, scale="none"),
+    "softmax": drf.KernelLikelihoodClassifier(SMALL, 1.0, multi_class="softmax", tol=0.1, scale="none"),
     "pca": drf.KernelPCA(SMALL, n_components=2, scale="none"),
 }
 NAMES = [*ESTIMATORS, *MAPS, "table", "intervals", "sets"]

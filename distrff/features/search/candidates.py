@@ -30,7 +30,15 @@ from distrff.features.search.metric import (
     metric_shares,
     scales_of,
 )
-from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, NystroemRidge, best_width
+from distrff.features.search.ridge import (
+    FEATURES,
+    GRIDS,
+    LEAST_GAIN,
+    MODELS,
+    BinnedRidge,
+    NystroemRidge,
+    best_width,
+)
 from distrff.features.search.sample import (
     FARTHEST,
     THINNING,
@@ -308,13 +316,14 @@ _MARGINS, _MARGIN_OF_ROWS = (0.05, 0.25), 25.0  # of the bounds of equispaced fe
 _MIN_ROWS_OF_LATTICE = 1000  # for fewer, landmarks at all rows are the kernel itself, and are judged better
 _MAX_TARGETS = 8  # for equispaced features, which take a system for each
 _HOPELESS = 3.0  # times the error of the best: more than other candidates make up in two stages
+_UNLIKELY = 0.5  # of the best's error above it; all rows out of fold seldom make up for that
 _ALIKE = 1.5  # deviations of columns that differ by less
 # Presumed of an entry in all sparse passes of a fit, some dozen for each fold; it is counted, not measured.
 _FLOPS_OF_AN_ENTRY = 5_000.0
 _MIN_GRIDS, _MAX_GRIDS = 16, 100
 _N_FOLDS = 5
 _TOO_FEW_TO_TELL = 500
-_MAX_REFINED, _FARTHEST_OF_FEW = 3, 6  # half octaves
+_MAX_REFINED, _FARTHEST_REFINED = 3, 6  # finalists, and half octaves
 _MAX_PARTS, _WEIGHTS, _PROMISING = 3, (0.2, 0.35, 0.5, 0.65, 0.8), 0.01
 _WARP_ROWS, _WARP_FEATURES = 3072, 256
 # Small models of one width are blind to what widths of columns would gain: with ranks, which bring their
@@ -349,7 +358,7 @@ class Scope:
 
     @property
     def has_few_rows(self) -> bool:
-        """Whether all rows are landmarks of a small model, which is then that of the kernel itself."""
+        """Whether all rows take part in the search, and may all be landmarks of the model."""
         return self.n_rows <= min(_ROWS_OF_FEW, self.n_components)
 
     @property
@@ -383,12 +392,9 @@ class Scope:
 
     @property
     def likely_features(self) -> int:
-        """Features that are presumed for the seconds of a plan.
-
-        Mostly 1024 to all are taken, and seconds grow as their third power: so many take two to three times
-        as long as the fewer ones, and a half to a third of the time of all.
-        """
-        return round(self.usual_size * (self.n_components / self.usual_size) ** _LIKELY)
+        """Features that the seconds of a plan are for: between 1024 and the most, nearer to these."""
+        likely = self.usual_size * (self.n_components / self.usual_size) ** _LIKELY
+        return min(round(likely), max(self.n_rows, _SIZES[0]))
 
     @property
     def likelihood_rows(self) -> int:
@@ -427,7 +433,8 @@ class Scope:
 
 # The size.
 
-_SIZES, _USUAL_SIZE, _LIKELY = (256, 16_384), 1024, 2 / 3
+_SIZES, _USUAL_SIZE = (256, 16_384), 1024
+_LIKELY = 2 / 3  # of the way from the usual size to the most, in logarithms
 # Flops of a fit that answers in some seconds, and those that a row may take, as with 2,048 features.
 _FLOPS, _FLOPS_A_ROW = 2e11, 2.0 * 2048**2
 _REDUCTIONS = 15.0  # of D³ flops, for five folds and the sizes of a learning curve
@@ -507,6 +514,7 @@ class Search:
     size_search: dict[str, Any] | None = None
     share: float = 1.0  # of the errors of finalists that is left with all features
     shrunk: dict[Candidate, Shrunk] = field(default_factory=dict)  # for many rows
+    refined: dict[Candidate, float] = field(default_factory=dict)  # widths by all rows out of fold
     finals: dict[Candidate, Found] = field(default_factory=dict)
     values: dict[Candidate, np.ndarray] = field(default_factory=dict)
 
@@ -560,14 +568,31 @@ class Search:
         """Judge the finalists by all rows, each out of fold, and sums of the kernels of some of them."""
         if not self.rows.is_free:
             return
-        best: dict[Any, Candidate] = {}
-        for one in sorted(self._finalists(), key=self._place):
-            if one.kind in self.scope.kinds and (
-                one.kind != "fourier" or "nystroem" not in self.scope.judged
-            ):
-                kind = "dense" if one.kind in ("nystroem", "fourier") else one.kind
-                best.setdefault(one if self.scope.keeps_all else (kind, one.rule), one)
+        stands_for_fourier = "nystroem" in self.scope.judged
+        finalists = [
+            one
+            for one in sorted(self._finalists(), key=self._place)
+            if one.kind in self.scope.kinds and not (one.kind == "fourier" and stands_for_fourier)
+        ]
+        if self.scope.keeps_all:
+            self._judge_out_of_fold([one for one in finalists if not self._is_unlikely(one)])
+        else:
+            self._judge_best_of_rules(finalists)
+        if not self.finals:
+            return
+        if self.scope.has_few_rows:
+            self._refine_widths()
+        self._judge_sums()
+
+    def _judge_best_of_rules(self, finalists: list[Candidate]) -> None:
+        """Judge the best of each rule, and all kernels of the best of these."""
+        best: dict[tuple[str, str], Candidate] = {}
+        for one in finalists:
+            kind = "dense" if one.kind in ("nystroem", "fourier") else one.kind
+            best.setdefault((kind, one.rule), one)
         self._judge_out_of_fold(list(best.values()))
+        if not self.finals:
+            return
         # Fewer rows told the kernels of a rule apart, or halving left one of them.
         first = min(self.finals, key=self._place)
         others = [
@@ -578,29 +603,41 @@ class Search:
         for one in others:
             self._go_on_as(one, self.histories[first])
         self._judge_out_of_fold([one for one in others if math.isfinite(self.histories[one][-1].width)])
-        if self.scope.has_few_rows:
-            self._refine_widths()
-        self._judge_sums()
 
     def _refine_widths(self) -> None:
         """Let the widths of the best finalists walk by half octaves, as all rows out of fold judge them.
 
         Held-out rows of few are too few to tell widths: those of `energy` were 2.8 times too long, with a
-        test error of .028 in place of .022.
+        test error of .028 in place of .022. Squares decide, since one row more that is right moves no width.
         """
         best = sorted((one for one in self.finals if one.kind == "nystroem"), key=self._place)[:_MAX_REFINED]
-        steps: dict[Candidate, tuple[float, ...]] = dict.fromkeys(best, (math.sqrt(0.5), math.sqrt(2.0)))
-        for _ in range(_FARTHEST_OF_FEW):
-            tried = [(one, step) for one, both in steps.items() for step in both]
-            widths = [self.histories[one][-1].width * step for one, step in tried]
+        self.refined = {one: self._width(one) for one in best}
+        towards: dict[Candidate, tuple[float, ...]] = dict.fromkeys(best, (math.sqrt(0.5), math.sqrt(2.0)))
+        for _ in range(_FARTHEST_REFINED):
+            tried = [(one, step) for one, steps in towards.items() for step in steps]
+            widths = [self.refined[one] * step for one, step in tried]
             judged = self._out_of_fold([one for one, _ in tried], self.scope.max_features, widths)
-            found = list(zip(tried, widths, judged, strict=True))
-            steps = {}
-            for (one, step), width, (F, final) in found:
-                if final.error.criterion < self.finals[one].error.criterion:
-                    self.finals[one], self.values[one] = final, F
-                    self.histories[one][-1] = replace(self.histories[one][-1], width=width)
-                    steps[one] = (step,)
+            towards = {}
+            for (one, step), width, (F, found) in zip(tried, widths, judged, strict=True):
+                before = self.finals[one]
+                if found.error.squared_error < (1 - LEAST_GAIN) * before.error.squared_error:
+                    self.refined[one], self.values[one], towards[one] = width, F, (step,)
+                    self.finals[one] = found
+                spent = before.flops + found.flops, before.seconds + found.seconds
+                self.finals[one] = replace(self.finals[one], flops=spent[0], seconds=spent[1])
+            if not towards:
+                break
+
+    def _width(self, candidate: Candidate) -> float:
+        """The width of a candidate by which finals judge it."""
+        return self.refined.get(candidate, self.histories[candidate][-1].width)
+
+    def _is_unlikely(self, candidate: Candidate) -> bool:
+        """Whether a candidate of few rows was far worse than the best, and not by chance."""
+        least = min(self._finalists().values(), key=lambda error: error.criterion)
+        error = self.error(candidate)
+        may_differ = max(_UNLIKELY * least.criterion, _AS_GOOD * error.spread_from(least))
+        return error.criterion - least.criterion > may_differ
 
     def _go_on_as(self, candidate: Candidate, best: list[Found]) -> None:
         """Let the width of a candidate that left early go on as that of another kernel of its rule has.
@@ -625,7 +662,7 @@ class Search:
         few = [self._out_of_fold([best], size // parts)[0][1].error for parts in (4, 2)]
         errors = [*few, self.finals[best].error]
         if self.scope.is_free:
-            self.n_features, fall = self._size_for(errors)
+            self.n_features, fall = self._size_for(errors, has_landmarks=best.kind == "nystroem")
             own, twice = (fit_flops(self.scope.n_rows, times * self.n_features) for times in (1, 2))
             self.size_search = {
                 "curve": [[size // parts, e.criterion] for parts, e in zip((4, 2, 1), errors, strict=True)],
@@ -638,9 +675,9 @@ class Search:
         self.share = left_with([e.squared_error for e in errors], size, n_features)
         self._promise(dense)
 
-    def _size_for(self, errors: list[HeldOutError]) -> tuple[int, float]:
+    def _size_for(self, errors: list[HeldOutError], *, has_landmarks: bool) -> tuple[int, float]:
         """A size, and the share by which the error is expected to fall with twice as many."""
-        if self.scope.has_few_rows and self._dearness(self.scope.n_rows) <= 1:
+        if has_landmarks and self.scope.has_few_rows and self._dearness(self.scope.n_rows) <= 1:
             return self.scope.n_rows, 0.0  # the features are then the kernel itself
         # Of classes the share of wrong ones falls in steps, and squares go on where it stands.
         return max(
@@ -663,12 +700,13 @@ class Search:
     def _judge_out_of_fold(self, some: list[Candidate]) -> None:
         size = self.scope.max_features
         for one, (F, found) in zip(some, self._out_of_fold(some, size), strict=True):
-            self.finals[one], self.values[one] = found, F
+            if found.error.squared_error < math.inf:  # a penalty that is given may leave no model
+                self.finals[one], self.values[one] = found, F
 
     def _out_of_fold(
         self, some: list[Candidate], n_features: int, widths: Sequence[float] | None = None
     ) -> list[tuple[np.ndarray, Found]]:
-        """Values of all rows out of fold, and their errors; other `widths` may be given."""
+        """Values of all rows out of fold, and their errors; with other `widths` where they are given."""
         arrays = self.all_rows.arrays() | self.coordinates
         n, calls = len(self.all_rows.Y), []
         for place, one in enumerate(some):
@@ -680,7 +718,7 @@ class Search:
             elif one.parts:
                 kernel, rule = self.kernel_of(one), ""
             else:
-                width = self.histories[one][-1].width if widths is None else widths[place]
+                width = self._width(one) if widths is None else widths[place]
                 kernel, rule = one.kernel.with_widths(width), one.rule
             first = one.parts[0][1] if one.parts else one
             calls.append((one.kind, kernel, rule, size, _N_FOLDS, self.histories[first][-1].alpha))
@@ -725,7 +763,7 @@ class Search:
         judged = self.scope.judged
         kinds = [kind for kind in judged if kind != "fourier" or "nystroem" not in judged]
         if self.scope.has_few_rows and "nystroem" in kinds:  # bins are a sample of a kernel that these have
-            kinds.remove("binning") if "binning" in kinds else None
+            kinds = [kind for kind in kinds if kind != "binning"]
         rules = [ONE_WIDTH, *self.coordinates]
         return [
             Candidate(kind, kernel, rule) for rule in rules for kind in kinds for kernel in _KERNELS[kind]
@@ -761,7 +799,7 @@ class Search:
         return (self.finals.get(candidate) or self.histories[candidate][-1]).error
 
     def _kept(self, ranked: list[Candidate]) -> list[Candidate]:
-        """The best of each kind with each measure of what is fitted.
+        """The best of each kind with each measure of what is fitted; of few rows all.
 
         Early stages flatter the candidates whose metric and widths were learned on all rows of the sample. On
         mnist one width had 21 % of the classes wrong in the first stage, where a metric had 13, and 6.9 % in
@@ -779,8 +817,9 @@ class Search:
     def _judge_frequencies(self) -> None:
         """Judge Fourier features beside the Nyström features that would be chosen: they cost less."""
         chosen = choose(self.judged(), self._cost, by_folds=bool(self.finals))
-        is_itself = self.scope.has_few_rows  # landmarks at all rows cost no more
-        if chosen.kind == "nystroem" and "fourier" in self.scope.judged and not (chosen.parts or is_itself):
+        # Of few rows landmarks are the closer to the kernel, and their triangular solve is cheap.
+        is_free = self.scope.has_few_rows or chosen.parts
+        if chosen.kind == "nystroem" and "fourier" in self.scope.judged and not is_free:
             twin = replace(chosen, kind="fourier")
             self.histories[twin] = [
                 replace(found, flops=0.0, seconds=0.0) for found in self.histories[chosen][:-1]
@@ -788,7 +827,7 @@ class Search:
             self._judge([twin], -1)
             if self.finals:
                 self._judge_out_of_fold([twin])
-                self._promise([twin])
+                self._promise([twin] if twin in self.finals else [])
 
     def _judge_equispaced(self) -> None:
         """Judge equispaced features with the rule and kernel that are best with one width or one a column.
@@ -863,19 +902,19 @@ class Search:
         """The candidate's kernel with its widths and metric, in the columns of the rows, for all of them."""
         if candidate.parts:
             return self.kernel_of(candidate)
-        A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
-        if self.scope.has_few_rows:
-            width = self.histories[candidate][-1].width
-        elif candidate.kind in ("nystroem", "fourier"):
-            width = max(width, _SHORTENED * self.histories[candidate][-1].width)
         if candidate in self.shrunk:
             return candidate.kernel.with_widths(self.shrunk[candidate].widths(self.scope.n_rows))
+        A, width = self.coordinates.get(candidate.rule), self.expected(candidate, lambda found: found.width)
+        if candidate in self.refined:
+            width = self.refined[candidate]
+        elif candidate.kind in ("nystroem", "fourier"):
+            width = max(width, _SHORTENED * self.histories[candidate][-1].width)
         return _in_columns(candidate.kernel, A, width)
 
     def kernel_of(self, candidate: Candidate) -> Kernel:
         """The sum of the kernels of a candidate's parts, with the widths for the sample."""
         weighted = [
-            weight * _in_columns(one.kernel, self.coordinates.get(one.rule), self.histories[one][-1].width)
+            weight * _in_columns(one.kernel, self.coordinates.get(one.rule), self._width(one))
             for weight, one in candidate.parts
         ]
         return sum(weighted[1:], weighted[0])
@@ -988,12 +1027,16 @@ class AutoFeatures(FeatureMap):
     features that have one width, one a column and a metric.
 
     These finalists, and the other kernels of the best one's rule, are judged once more, out of fold by all
-    rows of the sample; of 500 to 4,096 rows, which may all be landmarks, all candidates are, and the widths of
-    the three best go on by half octaves. So is the sum of the kernels of some of them,
-    where averages of their values promise to lower the error by a hundredth. Of the finalists those count as
-    equal whose error is larger than the best by no more than a standard error of the difference on the same
-    rows. Of these the one is taken to which least was fitted: one width before one width a column, before a
-    metric; then the cheaper map, whose squared error is larger by no more than a twentieth.
+    rows of the sample, and so is the sum of the kernels of some of them, where averages of their values
+    promise to lower the error by a hundredth. Of the finalists those count as equal whose error is larger
+    than the best by no more than a standard error of the difference on the same rows. Of these the one is
+    taken to which least was fitted: one width before one width a column, before a metric; then the cheaper
+    map, whose squared error is larger by no more than a twentieth.
+
+    At most 4,096 rows all take part from the beginning, and may all be landmarks. Nyström features then stand
+    for Fourier features and bins, and the widths of the three best finalists go on by half octaves. From 500
+    rows on all candidates are finalists, but for those whose error is half as large again as that of the best
+    and two standard errors larger.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
@@ -1023,8 +1066,9 @@ class AutoFeatures(FeatureMap):
         The chosen map, fitted.
     candidates_ : list of dict
         For each candidate, the one to take first, then the best: `candidate`, `error` out of fold, or on
-        held-out rows in the last stage that it reached, with its `spread`, the error `expected` of the model
-        itself, `flops` and `seconds`; `chosen` is True for one, the first whose model fits in memory.
+        held-out rows in the last stage that it reached, by the `criterion`, with its `spread` and the
+        `squared_error`, the error `expected` of the model itself, the `stages` that it took part in, `flops`
+        and `seconds`; `chosen` is True for one, the first whose model fits in memory.
     scaling_ : Scaling or None
         Of columns that were bent before they met the map, in an estimator with ``scale="auto"``.
     scale_search_ : dict or None
@@ -1117,6 +1161,9 @@ class AutoFeatures(FeatureMap):
     def outline(self, n_columns: int, n_rows: int) -> MapOutline:
         has_landmarks = "nystroem" in self._chosen_maps  # the dearest candidate
         scope = self._scope(n_rows, n_columns, self._chosen_maps)
+        if self._chosen_maps == ("binning",):
+            bins = RandomBinningFeatures(Laplacian(), scope.n_grids).outline(n_columns, n_rows)
+            return replace(bins, search_flops=scope.budget, search_bytes=scope.search_bytes)
         return MapOutline(
             scope.n_components,
             product_cost(n_columns, triangle_share=float(has_landmarks)),
@@ -1288,8 +1335,10 @@ class AutoFeatures(FeatureMap):
             for name in ("X", *WARPS)
         }
         name = min(best, key=lambda name: best[name].criterion)
-        least = max(_CLEARLY * best["X"].criterion, _AS_GOOD * best["X"].spread_from(best[name]))
-        if best["X"].criterion - best[name].criterion <= least:
+        of_own, gain = best["X"], best["X"].criterion - best[name].criterion
+        if gain < math.inf and gain <= max(
+            _CLEARLY * of_own.criterion, _AS_GOOD * of_own.spread_from(best[name])
+        ):
             name = "X"
         if name != "X":
             sample, self.scaling_ = bent[name]

@@ -77,7 +77,7 @@ class SmallRidge(ABC):
 
 # A smaller change of an error on some thousand rows is noise; where the error is flat, as for a linear
 # function, a walk to ever longer widths would take most of the search.
-_LEAST_GAIN = 0.003
+LEAST_GAIN = 0.003
 
 
 def best_width(
@@ -92,7 +92,7 @@ def best_width(
 
     # Shorter widths come first: more rows and features nearly always ask for them. The parabola at the end
     # places the width between half octaves; it is not judged again.
-    line = descend(error, start, (-1, 1), farthest=farthest, least_gain=_LEAST_GAIN)
+    line = descend(error, start, (-1, 1), farthest=farthest, least_gain=LEAST_GAIN)
     return first * 2.0 ** (line.minimum / 2), found[line.best]
 
 
