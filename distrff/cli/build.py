@@ -300,15 +300,9 @@ def _refuse_unused(ctx: click.Context) -> None:
     # The classes have these and use them only beside others: alone they would be ignored without a word.
     o, found = ctx.params, given(ctx)
     is_margin = "C" in options_of(MODELS[o["model"]])
-    of_class = parameters_of(MODELS[o["model"]])
-    penalty = next(
-        (
-            of_class[name].default if o[name] is None else o[name]
-            for name in ("C", "alpha")
-            if name in of_class
-        ),
-        None,  # of --model pca
-    )
+    name = "C" if is_margin else "alpha"
+    default = parameters_of(MODELS[o["model"]]).get(name)  # --model pca has neither
+    penalty = default.default if default is not None and o[name] is None else o[name]
     if o["model"] == "regressor":
         loss = o["loss"] or parameters_of("KernelRegressor")["loss"].default
         for option, losses in _OF_LOSSES.items():

@@ -361,7 +361,8 @@ class SignedLog(Warp):
         return super().fits(n_columns) and bool((self.unit > 0).all())
 
 
-# Evenly spaced in scores, since between the last two of as many evenly spaced ranks lies half of a tail.
+# Evenly spaced in scores: of as many evenly spaced in ranks the last two would have 128 of 16,384 rows
+# between them, which are the whole of a tail.
 _N_KNOTS = 129
 
 

@@ -361,7 +361,7 @@ def test_noise_is_shrunk_beyond_the_grid(rng, alpha):
 
 
 def test_C_goes_on_beyond_either_end_and_half_a_decade_beside_the_best(rng):
-    """A margin that no row violates wants a large C; of labels without a pattern any may be the best."""
+    """A margin that no row violates wants a large C; rows that have both labels want a small one."""
     X = rng.standard_normal((300, 2))
     clear = np.abs(X[:, 0]) > 0.3
     separable = drf.KernelLikelihoodClassifier(drf.LinearFeatures(), "cv", cv=3, scale="none", random_state=0)
@@ -369,9 +369,13 @@ def test_C_goes_on_beyond_either_end_and_half_a_decade_beside_the_best(rng):
     grid = fitted.cv_results_["C"]
     assert (np.diff(grid) > 0).all() and len(grid) == fitted.cv_results_["fold_scores"].shape[0]
     assert grid[-1] > 5e5 * grid[0]
+    assert fitted.C_ / grid[0] > 3e4
     assert grid[np.argmin(fitted.cv_results_["mean_score"])] == fitted.C_
-    noise = clone(separable).fit(X, rng.uniform(size=300) < 0.5).cv_results_["C"]
-    for tried in (grid, noise):
+    both = clone(separable).fit(np.tile(X, (2, 1)), np.arange(600) < 300)
+    below = both.cv_results_["C"]
+    assert below[-1] > 5e5 * below[0]
+    assert both.C_ / below[-1] < 3e-5
+    for tried in (grid, below):
         steps = np.diff(np.log10(tried))
         np.testing.assert_allclose(steps[steps < 0.9], [0.5, 0.5])  # one value between two decades
         np.testing.assert_allclose(steps[steps > 0.9], 1.0)
