@@ -322,7 +322,9 @@ _ALIKE = 1.5  # deviations of columns that differ by less
 _FLOPS_OF_AN_ENTRY = 5_000.0
 _MIN_GRIDS, _MAX_GRIDS = 16, 100
 _N_FOLDS = 5
-_TOO_FEW_TO_TELL = 500
+# Of spambase, 3,678 rows, five models whose candidates were all judged out of fold had 4.4 % of the test rows
+# wrong in 12 s, others 4.2 in 9.
+_LEAST_TO_TELL, _MOST_TO_KEEP_ALL = 500, 3000
 _MAX_REFINED, _FARTHEST_REFINED = 3, 6  # finalists, and half octaves
 _MAX_PARTS, _WEIGHTS, _PROMISING = 3, (0.2, 0.35, 0.5, 0.65, 0.8), 0.01
 _WARP_ROWS, _WARP_FEATURES = 3072, 256
@@ -359,12 +361,12 @@ class Scope:
     @property
     def has_few_rows(self) -> bool:
         """Whether all rows take part in the search, and may all be landmarks of the model."""
-        return self.n_rows <= min(_ROWS_OF_FEW, self.n_components)
+        return self.n_rows <= min(_MOST_TO_KEEP_ALL, self.n_components)
 
     @property
     def keeps_all(self) -> bool:
         """Whether no candidate is out before the finals: they are cheap, and held-out rows few."""
-        return self.has_few_rows and self.n_rows >= _TOO_FEW_TO_TELL
+        return self.has_few_rows and self.n_rows >= _LEAST_TO_TELL
 
     @property
     def search_rows(self) -> int:
@@ -1033,7 +1035,7 @@ class AutoFeatures(FeatureMap):
     taken to which least was fitted: one width before one width a column, before a metric; then the cheaper
     map, whose squared error is larger by no more than a twentieth.
 
-    At most 4,096 rows all take part from the beginning, and may all be landmarks. Nyström features then stand
+    At most 3,000 rows all take part from the beginning, and may all be landmarks. Nyström features then stand
     for Fourier features and bins, and the widths of the three best finalists go on by half octaves. From 500
     rows on all candidates are finalists, but for those whose error is half as large again as that of the best
     and two standard errors larger.
