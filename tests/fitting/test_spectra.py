@@ -187,16 +187,19 @@ def test_classes_and_several_targets_share_a_kernel(rng):
 
 
 def test_rows_without_weight_have_no_part_in_the_choice(rng):
-    X, y, _, _ = map_with_gaps(rng, Matern(0.2), 700)
     gaps = drf.BlockFolds([0, 1], like="gaps", n_folds=2)
     features = drf.EquispacedFourierFeatures(Matern("auto", nu=1.5), 1500)
     model = drf.KernelRidge(features, cv=gaps, random_state=1)
-    alone = model.fit(X, y).alpha_
-    weights = np.repeat([1.0, 0.0, 0.0], len(X))
-    with_others = model.fit(np.tile(X, (3, 1)), np.tile(y, 3), sample_weight=weights).alpha_
-    # Begun from other rows of the sample, the climb ends at .7 to 1.5 of it (42 seeds); where they counted as
-    # rows, alpha was a tenth to a fifth.
-    assert 0.4 < with_others / alone < 2.5
+    ratios = []
+    for _ in range(3):
+        X, y, _, _ = map_with_gaps(rng, Matern(0.2), 700)
+        alone = model.fit(X, y).alpha_
+        weights = np.repeat([1.0, 0.0, 0.0], len(X))
+        with_others = model.fit(np.tile(X, (3, 1)), np.tile(y, 3), sample_weight=weights).alpha_
+        ratios.append(with_others / alone)
+    # Begun from other rows of the sample, the climb ends at .7 to 1.5 of it (60 seeds), rarely at another
+    # summit of the likelihood (.38 once); where they counted as rows, alpha was a tenth to a fifth.
+    assert 0.4 < np.median(ratios) < 2.5
 
 
 def test_a_given_metric_stays(rng):
